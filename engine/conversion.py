@@ -1,0 +1,33 @@
+"""Turns a GGUF file into a folder that loads in seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_model
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from engine.protocol import ModelRefused
+
+
+def convert_gguf(file: Path, folder: Path) -> None:
+    """Write the model's float32 weights, configuration and tokenizer into `folder`.
+
+    Raises ModelRefused if the file's kind of network is one that cannot be read.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    except (ValueError, KeyError, NotImplementedError) as error:
+        raise ModelRefused(f"{file.name} cannot be converted: {error}") from error
+    config = model.config
+    # The weights are plain numbers from here on; the mark would make loaders expect GGUF again.
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    config.architectures = [type(model).__name__]
+    config.save_pretrained(folder)
+    generation = GenerationConfig.from_model_config(config)
+    generation.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    save_model(model, str(folder / "model.safetensors"), metadata={"format": "pt"})

@@ -1,0 +1,127 @@
+"""Refuses models that this engine would not compute exactly, each with its reason.
+
+What the configuration gives away is refused from it; the rest is found by asking: which
+layers call our attention, and whether two short prompts computed together and in pieces
+give what the model's own attention gives for each alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from engine.attention import ATTENTION_NAME, PagedForward, ShapeProbe, forward_context
+from engine.batch import build_batch
+from engine.block_manager import BlockManager
+from engine.cache import KVCache, LayerShape
+from engine.protocol import EngineRequest, ModelRefused
+from engine.scheduler import Span, StepPlan
+from engine.sequence import Sequence
+
+_EXACT_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "sparse", "dense", "moe"})
+#: These take the longest position of a whole step into account, and so depend on batch mates.
+_BATCH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
+#: Largest difference to the model's own logits, as a share of the largest logit.
+_TOLERANCE = 1e-3
+_BLOCK_SIZE = 4
+
+
+def refuse_by_config(config: PreTrainedConfig) -> None:
+    """Raise ModelRefused if the configuration names something that cannot be exact."""
+    text = config.get_text_config(decoder=True)
+    if config.is_encoder_decoder:
+        raise ModelRefused("it is an encoder-decoder model; only decoder-only models run here")
+    for name in _rope_types(text):
+        if name in _BATCH_DEPENDENT_ROPE:
+            raise ModelRefused(f"its {name} RoPE would make a text depend on what runs beside it")
+    layer_types = set(getattr(text, "layer_types", None) or ())
+    if "chunked_attention" in layer_types or getattr(text, "attention_chunk_size", None):
+        raise ModelRefused("it uses chunked attention, which the cache does not keep")
+    if not layer_types <= _EXACT_LAYER_TYPES:
+        kinds = ", ".join(sorted(layer_types - _EXACT_LAYER_TYPES))
+        raise ModelRefused(f"it has layers that keep a state of their own ({kinds})")
+    if getattr(text, "use_bidirectional_attention", False):
+        raise ModelRefused("its attention looks ahead")
+
+
+def use_paged_attention(model: PreTrainedModel) -> dict[int, LayerShape]:
+    """Make the model call our attention, and say what each layer keeps; ModelRefused if it will not."""
+    kind = type(model).__name__
+    if not model._can_set_attn_implementation():
+        raise ModelRefused(f"{kind} does not go through transformers' attention interface")
+    model.set_attn_implementation(ATTENTION_NAME)
+    if model.config._attn_implementation != ATTENTION_NAME:
+        raise ModelRefused(f"{kind} keeps its own attention")
+    probe = ShapeProbe()
+    try:
+        with forward_context(probe):
+            model(input_ids=torch.tensor([[0, 1]]), position_ids=torch.tensor([[0, 1]]), use_cache=False)
+    except Exception as error:
+        raise ModelRefused(f"{kind} cannot run on our attention: {error}") from error
+    num_layers = model.config.get_text_config(decoder=True).num_hidden_layers
+    if len(probe.layers) != num_layers:
+        raise ModelRefused(
+            f"only {len(probe.layers)} of the {num_layers} layers of {kind} use the attention interface; "
+            "the others keep a state of their own"
+        )
+    if probe.faults:
+        raise ModelRefused(f"{kind} cannot be exact: {probe.faults[0]}")
+    return probe.layers
+
+
+def own_logits(model: PreTrainedModel, prompts: list[list[int]]) -> torch.Tensor:
+    """The last logits [prompts, vocabulary] by the model's own attention, one prompt at a time."""
+    rows = [model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1] for ids in prompts]
+    return torch.stack(rows).float()
+
+
+def check_exactness(
+    model: PreTrainedModel, layers: dict[int, LayerShape], prompts: list[list[int]], expected: torch.Tensor
+) -> None:
+    """Raise ModelRefused unless two prompts run together, in pieces, give the expected logits."""
+    blocks = BlockManager(num_blocks=16, block_size=_BLOCK_SIZE)
+    cache = KVCache(layers, num_blocks=blocks.num_blocks, block_size=_BLOCK_SIZE)
+    first, second = (
+        Sequence(EngineRequest(id=str(index), token_ids=ids, max_tokens=1), arrival=index)
+        for index, ids in enumerate(prompts)
+    )
+    blocks.book(first)
+    blocks.book(second)
+    head, tail = len(first.token_ids) // 2, len(first.token_ids) - len(first.token_ids) // 2
+    for spans in (
+        (Span(first, 0, head),),
+        (Span(first, head, tail), Span(second, 0, len(second.token_ids))),
+    ):
+        logits = _run(model, cache, StepPlan(spans))
+    error = (logits - expected).abs().max() / (1 + expected.abs().max())
+    if not error <= _TOLERANCE:
+        raise ModelRefused(
+            f"{type(model).__name__} gives other logits here than alone (off by {error:.1e}); "
+            "its attention does something the interface does not show"
+        )
+
+
+def _run(model: PreTrainedModel, cache: KVCache, plan: StepPlan) -> torch.Tensor:
+    batch = build_batch(plan, block_size=_BLOCK_SIZE)
+    with forward_context(PagedForward(batch, cache)):
+        output = model(input_ids=batch.input_ids[None], position_ids=batch.positions[None], use_cache=False)
+    return torch.Tensor(output.logits[0, batch.sample_rows].float())
+
+
+def _rope_types(config: PreTrainedConfig) -> Iterator[str]:
+    """Every RoPE kind named: one for all layers, or one per kind of layer."""
+    for name in ("rope_parameters", "rope_scaling"):
+        declared = getattr(config, name, None)
+        if isinstance(declared, Mapping):
+            for entry in (declared, *declared.values()):
+                yield from _rope_type(entry)
+
+
+def _rope_type(entry: Any) -> Iterator[str]:
+    if isinstance(entry, Mapping):
+        name = entry.get("rope_type", entry.get("type"))
+        if isinstance(name, str):
+            yield name

@@ -1,0 +1,143 @@
+"""What a worker may ask of an engine, and what it gets back. Needs no torch.
+
+    EngineError
+    ├── RequestRejected   this request cannot run here; the others are unharmed
+    ├── EngineLost        the engine's state is gone; build a new one
+    ├── ModelNotFound     nothing to load under this name
+    └── ModelRefused      the model would not be computed exactly; the message says why
+
+A request is added, then `step()` is called while `has_work()`. One thread owns the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, NamedTuple, Protocol
+
+from engine.sampling import SamplingParams
+
+RejectionCode = Literal[
+    "context_length_exceeded",
+    "empty_prompt",
+    "duplicate_id",
+    "invalid_parameter",
+    "unsupported_parameter",
+]
+
+
+class EngineError(Exception):
+    """Something the engine cannot go on with; the message says what and how to mend it."""
+
+
+class RequestRejected(EngineError):
+    """The engine will not run this request; `code` says why in one stable word."""
+
+    def __init__(self, code: RejectionCode, message: str) -> None:
+        super().__init__(message)
+        self.code: RejectionCode = code
+
+
+class EngineLost(EngineError):
+    """A step failed as a whole: every request inside is gone and the engine must be rebuilt."""
+
+
+class ModelNotFound(EngineError):
+    """No model can be loaded under this name."""
+
+
+class ModelRefused(EngineError):
+    """The model was found but would not be computed exactly."""
+
+
+class FinishReason(StrEnum):
+    """Why a request ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """One prompt to complete by at most `max_tokens` tokens.
+
+    A lower `priority` runs first. `deadline` is in monotonic seconds; a request that passes
+    it ends with what it has. `adapter` and `grammar` are refused for now.
+    """
+
+    id: str
+    token_ids: Sequence[int]
+    max_tokens: int
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    stop: tuple[str, ...] = ()
+    priority: int = 0
+    deadline: float | None = None
+    adapter: str | None = None
+    grammar: str | None = None
+    cache_salt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOutput:
+    """What one step added to one request.
+
+    Outputs are deltas: joined texts are the final text, joined `token_ids` the completion
+    tokens to bill. The token that ended the text (EOS or a stop token) is in neither; with
+    a stop string all tokens computed so far are in `token_ids`, and the text ends before it.
+    `finish_reason` is set in the last output and only there.
+    """
+
+    id: str
+    token_ids: tuple[int, ...] = ()
+    text: str = ""
+    choice: int = 0
+    logprobs: None = None
+    cached_tokens: int = 0
+    finish_reason: FinishReason | None = None
+    error: str | None = None
+
+
+class Room(NamedTuple):
+    """What could be added now and start at once: free seats and free cache, in tokens."""
+
+    seats: int
+    cache_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """The largest request and the most requests the engine can hold.
+
+    `max_model_len` bounds prompt plus `max_tokens` of one request.
+    """
+
+    max_model_len: int
+    max_num_seqs: int
+    num_cache_tokens: int
+
+
+class Engine(Protocol):
+    """From tokens to tokens, many requests at once."""
+
+    @property
+    def limits(self) -> EngineLimits:
+        """What the engine can hold."""
+
+    def add(self, request: EngineRequest) -> None:
+        """Take a request in, or raise RequestRejected."""
+
+    def abort(self, id: str) -> None:
+        """End a request at the next step, with finish reason cancelled; unknown ids are harmless."""
+
+    def step(self) -> list[EngineOutput]:
+        """Compute one step and say what it added; raises EngineLost if the engine is gone."""
+
+    def room(self) -> Room:
+        """What is free, with all waiting requests counted as seated."""
+
+    def has_work(self) -> bool:
+        """Whether `step()` has anything to do."""

@@ -1,0 +1,200 @@
+"""Accept: from valid requests to jobs that are never lost."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import structlog
+from sqlalchemy import exists, insert, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from models.database import Database, now
+from models.errors import IdempotencyMismatch, QueueUnavailable
+from models.ids import new_id
+from models.move import count_jobs
+from models.queue import JobQueue, Ticket
+from models.strict_json import dump_json
+from models.tables.batch import Batch, BatchStatus
+from models.tables.job import Job, JobRequest, JobStatus, Lane
+from models.tables.project import IdempotencyKey
+from models.validation import JobDraft
+
+_log = structlog.get_logger()
+
+_Stream = tuple[str, Lane]
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Requests handed in together: one job, or the lines of a batch."""
+
+    project_id: str
+    drafts: Sequence[JobDraft]
+    as_batch: bool
+    metadata: Mapping[str, str] | None = None
+    idempotency_key: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of all that makes this request this request."""
+        digest = hashlib.sha256(dump_json([self.as_batch, self.metadata]).encode())
+        for draft in self.drafts:
+            # A deadline given in seconds moves between two tries of the same request, so it stays out.
+            parts = [draft.endpoint, draft.lane, draft.body, draft.custom_id, draft.metadata]
+            digest.update(dump_json(parts).encode())
+        return digest.hexdigest()
+
+
+class Acceptance:
+    """Stores submissions and passes their ids on to the queue."""
+
+    def __init__(self, database: Database, queue: JobQueue, *, dispatch_depth: int) -> None:
+        self._database = database
+        self._queue = queue
+        self._dispatch_depth = dispatch_depth
+
+    def accept(self, submission: Submission) -> str:
+        """Store the jobs in one transaction and return the id of the job, or of their batch.
+
+        Once this returns nothing of it can be lost: a job whose id does not reach Redis now is
+        dispatched later. Under an Idempotency-Key that was used before, the first resource's id is
+        returned and nothing is stored. Raises IdempotencyMismatch, DatabaseUnavailable.
+        """
+        try:
+            return self._accept(submission)
+        except IntegrityError:
+            # Two requests with the same key at the same moment: the other one won, and is visible now.
+            return self._accept(submission)
+
+    def _accept(self, submission: Submission) -> str:
+        free = self._free_shares(submission)
+        with self._database.transaction() as session:
+            known = _find_known(session, submission)
+            if known is not None:
+                return known
+            resource_id, jobs = _store(session, submission, free)
+        self._publish(jobs)
+        return resource_id
+
+    def _free_shares(self, submission: Submission) -> dict[_Stream, int]:
+        """Say how many entries each stream can still take; none while Redis is away."""
+        free: dict[_Stream, int] = {}
+        for stream in {(draft.model, draft.lane) for draft in submission.drafts}:
+            try:
+                free[stream] = max(0, self._dispatch_depth - self._queue.depth(*stream))
+            except QueueUnavailable as error:
+                _log.warning("accepted_without_queue", error=error.message)
+                return {}
+        return free
+
+    def _publish(self, jobs: Sequence[Job]) -> None:
+        streams: dict[_Stream, list[Ticket]] = {}
+        for job in jobs:
+            if job.dispatched_at is not None:
+                streams.setdefault((job.model, Lane(job.lane)), []).append(Ticket(job.id, job.cost_tokens))
+        try:
+            for (model, lane), tickets in streams.items():
+                self._queue.publish(model, lane, tickets)
+        except QueueUnavailable as error:
+            # The rows say "dispatched" and have no entry: the reconciliation finds just those.
+            _log.warning("publish_failed", error=error.message, num_jobs=len(jobs))
+
+
+def _find_known(session: Session, submission: Submission) -> str | None:
+    if submission.idempotency_key is None:
+        return None
+    known = session.get(IdempotencyKey, (submission.project_id, submission.idempotency_key))
+    if known is None:
+        return None
+    if known.request_hash != submission.fingerprint:
+        raise IdempotencyMismatch
+    return known.resource_id
+
+
+def _store(session: Session, submission: Submission, free: Mapping[_Stream, int]) -> tuple[str, list[Job]]:
+    at = now(session)
+    batch = _new_batch(submission, at) if submission.as_batch else None
+    if batch is not None:
+        session.add(batch)
+        session.flush()
+    jobs = [_new_job(submission, draft, at, batch) for draft in submission.drafts]
+    _mark_dispatched(session, jobs, free)
+    resource_id = batch.id if batch is not None else jobs[0].id
+    if submission.idempotency_key is not None:
+        session.add(
+            IdempotencyKey(
+                project_id=submission.project_id,
+                key=submission.idempotency_key,
+                request_hash=submission.fingerprint,
+                resource_id=resource_id,
+                created_at=at,
+            )
+        )
+    session.add_all(jobs)
+    session.flush()
+    session.execute(insert(JobRequest), [_texts(*pair) for pair in zip(jobs, submission.drafts, strict=True)])
+    counts: dict[tuple[str, str, str], int] = {}
+    for job in jobs:
+        key = (job.project_id, job.lane, job.status)
+        counts[key] = counts.get(key, 0) + 1
+    count_jobs(session, counts)
+    return resource_id, jobs
+
+
+def _new_batch(submission: Submission, at: datetime) -> Batch:
+    return Batch(
+        id=new_id("batch"),
+        project_id=submission.project_id,
+        status=BatchStatus.IN_PROGRESS,
+        total=len(submission.drafts),
+        queued=len(submission.drafts),
+        metadata_text=dump_json(submission.metadata) if submission.metadata is not None else None,
+        created_at=at,
+    )
+
+
+def _new_job(submission: Submission, draft: JobDraft, at: datetime, batch: Batch | None) -> Job:
+    return Job(
+        id=new_id("job"),
+        project_id=submission.project_id,
+        batch_id=batch.id if batch is not None else None,
+        line=draft.line if batch is not None else None,
+        custom_id=draft.custom_id,
+        endpoint=draft.endpoint,
+        model=draft.model,
+        lane=draft.lane,
+        status=JobStatus.QUEUED,
+        cost_tokens=draft.cost_tokens,
+        seed=draft.seed if draft.seed is not None else secrets.randbits(63),
+        deadline_at=draft.deadline_at,
+        available_at=at,
+        created_at=at,
+    )
+
+
+def _texts(job: Job, draft: JobDraft) -> dict[str, Any]:
+    return {
+        "job_id": job.id,
+        "body": dump_json(draft.body),
+        "metadata_text": dump_json(draft.metadata) if draft.metadata is not None else None,
+    }
+
+
+def _mark_dispatched(session: Session, jobs: Sequence[Job], free: Mapping[_Stream, int]) -> None:
+    """Give a stream's free share to these jobs, unless older jobs wait for it already."""
+    for (model, lane), share in free.items():
+        waiting = exists().where(
+            Job.model == model, Job.lane == lane, Job.status == JobStatus.QUEUED, Job.dispatched_at.is_(None)
+        )
+        if session.scalar(select(waiting)):
+            continue
+        mine = (job for job in jobs if (job.model, job.lane) == (model, lane))
+        for job in islice(mine, share):
+            job.dispatched_at = job.created_at

@@ -1,0 +1,63 @@
+"""Batches as their project sees them, with their results in the order of the requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from models.database import Database
+from models.errors import BatchNotFound
+from models.tables.batch import Batch
+from models.tables.job import Job, JobResult
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLine:
+    """One line of a batch: its job, whatever its status, and the result if there is one."""
+
+    job: Job
+    result: JobResult | None
+
+
+class BatchStore:
+    """Reads batches. A batch of another project does not exist here."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def find(self, project_id: str, batch_id: str) -> Batch:
+        """Return a batch with its counters. Raises BatchNotFound."""
+        with self._database.reading() as session:
+            return _require(session, project_id, batch_id)
+
+    def lines(
+        self, project_id: str, batch_id: str, *, after: int | None, limit: int
+    ) -> tuple[list[BatchLine], bool]:
+        """Return the lines after the line `after`, in input order, and whether there are more.
+
+        Every line is there in any status; of a line that was tried again, the newest revision.
+        Raises BatchNotFound.
+        """
+        statement = select(Job, JobResult).outerjoin(JobResult, JobResult.job_id == Job.id)
+        statement = statement.where(Job.batch_id == batch_id)
+        if after is not None:
+            statement = statement.where(Job.line > after)
+        with self._database.reading() as session:
+            _require(session, project_id, batch_id)
+            rows = session.execute(statement.order_by(Job.line, Job.revision).limit(limit + 1)).all()
+        lines = _newest([BatchLine(*row) for row in rows])
+        return lines[:limit], len(rows) > limit
+
+
+def _require(session: Session, project_id: str, batch_id: str) -> Batch:
+    batch = session.get(Batch, batch_id)
+    if batch is None or batch.project_id != project_id:
+        raise BatchNotFound
+    return batch
+
+
+def _newest(lines: Sequence[BatchLine]) -> list[BatchLine]:
+    return list({line.job.line: line for line in lines}.values())

@@ -1,0 +1,125 @@
+"""The SQL database: transactions, its clock, its migrations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+from sqlalchemy import Engine, create_engine, event, exc, text
+from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.orm import Session
+
+from models.errors import DatabaseUnavailable, StartupError
+from models.tables.base import UtcMicroseconds
+
+#: How long SQLite waits for another writer before it gives up.
+_SQLITE_BUSY_SECONDS = 30
+#: How long PostgreSQL may take to answer a connect.
+_CONNECT_SECONDS = 5
+
+#: Microseconds since 1970 by the database's own clock.
+_NOW = {
+    "sqlite": text("SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 AS now"),
+    "postgresql": text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now"),
+}
+
+
+class Database:
+    """A SQLite or PostgreSQL database, reached through short transactions."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            parsed = make_url(url)
+        except exc.ArgumentError as error:
+            raise StartupError(f"database URL is not valid: {error}") from error
+        if parsed.get_backend_name() not in _NOW:
+            raise StartupError(
+                f"database URL must begin with sqlite:/// or postgresql://, not {parsed.drivername}"
+            )
+        self.engine = _create_sqlite(url) if parsed.get_backend_name() == "sqlite" else _create_postgres(url)
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.engine.dialect.name == "sqlite"
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """Give a session whose writes are committed together at the end, or not at all.
+
+        Raises DatabaseUnavailable when the database does not answer.
+        """
+        with self._session(self.engine.execution_options(sqlite_begin="BEGIN IMMEDIATE")) as session:
+            yield session
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Give a session that only reads."""
+        with self._session(self.engine.execution_options(sqlite_begin="BEGIN")) as session:
+            yield session
+
+    @contextmanager
+    def _session(self, engine: Engine) -> Iterator[Session]:
+        try:
+            with Session(engine, expire_on_commit=False) as session, session.begin():
+                yield session
+        except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
+            raise DatabaseUnavailable(f"the database does not answer: {_first_line(error)}") from error
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        self.engine.dispose()
+
+
+def now(session: Session) -> datetime:
+    """Return the database's time. All leases and deadlines are measured by this one clock."""
+    statement = _NOW[session.get_bind().dialect.name].columns(now=UtcMicroseconds)
+    return cast(datetime, session.scalar(statement))
+
+
+def _create_postgres(url: str) -> Engine:
+    return create_engine(
+        url,
+        pool_pre_ping=True,
+        pool_size=10,
+        max_overflow=20,
+        connect_args={"connect_timeout": _CONNECT_SECONDS},
+        hide_parameters=True,
+    )
+
+
+def _create_sqlite(url: str) -> Engine:
+    file = make_url(url).database
+    if not file or file == ":memory:":
+        raise StartupError("a SQLite database must be a file: an in-memory one is not shared by processes")
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(
+        url,
+        pool_size=10,
+        max_overflow=20,
+        connect_args={"timeout": _SQLITE_BUSY_SECONDS},
+        hide_parameters=True,
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    # The driver must not begin transactions by itself: we say which kind each one is.
+    connection.isolation_level = None
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A deferred transaction that reads first and writes later fails at once when another one wrote
+    # in between; one that takes the write lock at its start waits for its turn.
+    connection.exec_driver_sql(connection.get_execution_options().get("sqlite_begin", "BEGIN IMMEDIATE"))
+
+
+def _first_line(error: exc.SQLAlchemyError) -> str:
+    cause = getattr(error, "orig", None) or error
+    return str(cause).strip().partition("\n")[0]

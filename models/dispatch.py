@@ -1,0 +1,142 @@
+"""Dispatch: queued rows of SQL into Redis, late and fairly, and again whatever Redis has lost."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import structlog
+from sqlalchemy import ColumnElement, and_, select, update
+from sqlalchemy.orm import Session
+
+from models.database import Database, now
+from models.fairness import deficit_round_robin
+from models.move import Move, move_jobs
+from models.queue import JobQueue, Ticket
+from models.tables.job import Job, JobStatus, Lane
+from models.tables.project import JobCount
+
+_log = structlog.get_logger()
+
+#: Cost that a project may spend before the next one's turn.
+_QUANTUM_TOKENS = 2048
+#: An entry younger than this may still be on its way from accept.
+_ARRIVAL_SECONDS = 5.0
+#: Overdue jobs moved by one transaction.
+_CHUNK = 500
+
+
+class Dispatcher:
+    """Keeps a model's streams filled. Needs no leader: any number may run at once.
+
+    Every method raises DatabaseUnavailable or QueueUnavailable, and may be called again at any time.
+    """
+
+    def __init__(self, database: Database, queue: JobQueue, *, model: str, depth: int) -> None:
+        self._database = database
+        self._queue = queue
+        self._model = model
+        self._depth = depth
+
+    def dispatch(self) -> int:
+        """Fill every lane up to its depth and return how many jobs were published."""
+        if self._queue.begin_epoch(self._model):
+            self._forget_entries()
+        return sum(self._fill(lane) for lane in Lane)
+
+    def reconcile(self) -> int:
+        """Find queued jobs whose entry is not in Redis, and owe them one again."""
+        missing = 0
+        for lane in Lane:
+            with self._database.reading() as session:
+                before = now(session) - timedelta(seconds=_ARRIVAL_SECONDS)
+                dispatched = set(session.scalars(select(Job.id).where(self._dispatched(lane, before))))
+            lost = dispatched - self._queue.job_ids(self._model, lane) if dispatched else set()
+            if lost:
+                missing += len(lost)
+                self._owe(lane, lost)
+        if missing:
+            _log.warning("entries_missing", model=self._model, num_jobs=missing)
+        return missing
+
+    def expire(self) -> list[str]:
+        """Move queued jobs whose deadline has passed to `expired` and return their ids."""
+        with self._database.transaction() as session:
+            overdue = session.scalars(
+                select(Job.id)
+                .where(Job.status == JobStatus.QUEUED, Job.deadline_at <= now(session))
+                .limit(_CHUNK)
+            ).all()
+            moved = move_jobs(
+                session,
+                overdue,
+                lambda job, at: (
+                    Move(JobStatus.EXPIRED, {"finished_at": at, "error_code": "deadline_exceeded"})
+                    if job.status == JobStatus.QUEUED
+                    else None
+                ),
+            )
+            return [job.id for job in moved]
+
+    def _fill(self, lane: Lane) -> int:
+        free = self._depth - self._queue.depth(self._model, lane)
+        if free <= 0:
+            return 0
+        with self._database.transaction() as session:
+            chosen = self._choose(session, lane, free)
+            at = now(session)
+            for job in chosen:
+                job.dispatched_at = at
+        self._queue.publish(self._model, lane, [Ticket(job.id, job.cost_tokens) for job in chosen])
+        return len(chosen)
+
+    def _choose(self, session: Session, lane: Lane, free: int) -> list[Job]:
+        """Lock and return the next jobs: projects take turns by cost; within one, deadline then age."""
+        projects = session.scalars(
+            select(JobCount.project_id)
+            .where(JobCount.lane == lane, JobCount.status == JobStatus.QUEUED, JobCount.num_jobs > 0)
+            .order_by(JobCount.project_id)
+        ).all()
+        queues = {project_id: self._waiting(session, project_id, lane, free) for project_id in projects}
+        return deficit_round_robin(
+            queues, cost=lambda job: job.cost_tokens, quantum=_QUANTUM_TOKENS, limit=free
+        )
+
+    def _waiting(self, session: Session, project_id: str, lane: Lane, limit: int) -> list[Job]:
+        return list(
+            session.scalars(
+                select(Job)
+                .where(
+                    Job.model == self._model,
+                    Job.lane == lane,
+                    Job.project_id == project_id,
+                    Job.status == JobStatus.QUEUED,
+                    Job.dispatched_at.is_(None),
+                    Job.available_at <= now(session),
+                )
+                .order_by(Job.deadline_at.asc().nulls_last(), Job.id)
+                .limit(limit)
+                .with_for_update(skip_locked=True)
+            )
+        )
+
+    def _forget_entries(self) -> None:
+        _log.warning("queue_was_empty", model=self._model)
+        for lane in Lane:
+            self._owe(lane, None)
+
+    def _owe(self, lane: Lane, job_ids: set[str] | None) -> None:
+        """Clear `dispatched_at` of these queued jobs (None: of all), so that they are published anew."""
+        with self._database.transaction() as session:
+            statement = update(Job).where(self._dispatched(lane, None)).values(dispatched_at=None)
+            if job_ids is not None:
+                statement = statement.where(Job.id.in_(job_ids))
+            session.execute(statement, execution_options={"synchronize_session": False})
+
+    def _dispatched(self, lane: Lane, before: object | None) -> ColumnElement[bool]:
+        rows = and_(
+            Job.model == self._model,
+            Job.lane == lane,
+            Job.status == JobStatus.QUEUED,
+            Job.dispatched_at.is_not(None),
+        )
+        return rows if before is None else and_(rows, Job.dispatched_at < before)

@@ -1,0 +1,142 @@
+"""Jobs as their project sees them: found, listed, cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from models.database import Database
+from models.errors import JobAlreadyFinished, JobNotFound
+from models.move import Move, move_jobs
+from models.tables.job import FINAL_STATUSES, Job, JobRequest, JobResult, JobStatus
+from models.tables.worker import Window
+
+#: Positions are exact up to this one.
+MAX_POSITION = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A queued job's place: how many wait before it, and their cost; both end at `MAX_POSITION` jobs."""
+
+    num_before: int
+    tokens_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job with its texts."""
+
+    job: Job
+    request: JobRequest
+    result: JobResult | None
+    window: Window | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs a list shows; None means any."""
+
+    status: JobStatus | None = None
+    batch_id: str | None = None
+    model: str | None = None
+    error_code: str | None = None
+
+
+class JobStore:
+    """Reads and cancels jobs. A job of another project does not exist here."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def find(self, project_id: str, job_id: str) -> JobRecord:
+        """Return a job. Raises JobNotFound."""
+        with self._database.reading() as session:
+            _require(session, project_id, job_id)
+            return _records(session, [job_id])[0]
+
+    def is_finished(self, project_id: str, job_id: str) -> bool:
+        """Say whether a job has reached a final status; cheap, for polling. Raises JobNotFound."""
+        with self._database.reading() as session:
+            return _require(session, project_id, job_id).status in FINAL_STATUSES
+
+    def place(self, job: Job) -> Place:
+        """Return a queued job's place among the waiting jobs of its model and lane."""
+        before = (
+            select(Job.cost_tokens)
+            .where(
+                Job.model == job.model,
+                Job.lane == job.lane,
+                Job.status == JobStatus.QUEUED,
+                Job.id < job.id,
+            )
+            .limit(MAX_POSITION)
+            .subquery()
+        )
+        with self._database.reading() as session:
+            count, tokens = session.execute(
+                select(func.count(), func.coalesce(func.sum(before.c.cost_tokens), 0)).select_from(before)
+            ).one()
+        return Place(count, int(tokens))
+
+    def page(
+        self, project_id: str, chosen: JobFilter, *, after: str | None, limit: int
+    ) -> tuple[list[JobRecord], bool]:
+        """Return jobs, newest first, that come after the job `after`; and whether there are more."""
+        statement = select(Job.id).where(Job.project_id == project_id)
+        for column, value in (
+            (Job.status, chosen.status),
+            (Job.batch_id, chosen.batch_id),
+            (Job.model, chosen.model),
+            (Job.error_code, chosen.error_code),
+        ):
+            if value is not None:
+                statement = statement.where(column == value)
+        with self._database.reading() as session:
+            if after is not None:
+                _require(session, project_id, after)
+                statement = statement.where(Job.id < after)
+            ids = session.scalars(statement.order_by(Job.id.desc()).limit(limit + 1)).all()
+            return _records(session, ids[:limit]), len(ids) > limit
+
+    def cancel(self, project_id: str, job_id: str) -> JobStatus:
+        """Cancel a job at once and return the status it had; a cancelled one stays as it is.
+
+        Raises JobNotFound, and JobAlreadyFinished where there is nothing left to cancel.
+        """
+
+        def stop(job: Job, at: datetime) -> Move | None:
+            return Move(
+                JobStatus.CANCELLED, {"finished_at": at, "lease_until": None, "error_code": "cancelled"}
+            )
+
+        with self._database.transaction() as session:
+            before = JobStatus(_require(session, project_id, job_id).status)
+            if not move_jobs(session, [job_id], stop):
+                status = _require(session, project_id, job_id).status
+                if status != JobStatus.CANCELLED:
+                    raise JobAlreadyFinished(f"The job has finished already: it is {status}.")
+            return before
+
+
+def _require(session: Session, project_id: str, job_id: str) -> Job:
+    job = session.get(Job, job_id)
+    if job is None or job.project_id != project_id:
+        raise JobNotFound
+    return job
+
+
+def _records(session: Session, job_ids: Sequence[str]) -> list[JobRecord]:
+    rows = session.execute(
+        select(Job, JobRequest, JobResult, Window)
+        .join(JobRequest, JobRequest.job_id == Job.id)
+        .outerjoin(JobResult, JobResult.job_id == Job.id)
+        .outerjoin(Window, Window.id == Job.window_id)
+        .where(Job.id.in_(job_ids))
+    ).all()
+    found = {row[0].id: JobRecord(*row) for row in rows}
+    return [found[job_id] for job_id in job_ids]

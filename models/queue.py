@@ -1,0 +1,104 @@
+"""The queue: ids of queued jobs in Redis Streams. SQL is the truth, and all of this may vanish.
+
+Keys (`{ns:model}` is a hash tag, so that all keys of a model share a cluster slot):
+
+    {ns:model}:s:interactive|standard|bulk   stream, one consumer group `w`.
+                                             Entry: r = job id, c = cost in tokens. Never a text.
+                                             Deleted when acknowledged, so XLEN is outstanding work.
+    {ns:model}:epoch                         any value. Missing = Redis came back empty: dispatch again.
+
+Streams are never trimmed: an entry goes only when its job's state is safe in SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import redis
+
+from models.ids import new_id
+from models.redis_client import connect, queue_errors
+from models.tables.job import Lane
+
+GROUP = "w"
+
+#: Entries looked at by one XRANGE.
+_PAGE = 1000
+
+
+class Ticket(NamedTuple):
+    """What the queue knows of a job."""
+
+    job_id: str
+    cost_tokens: int
+
+
+class JobQueue:
+    """The accepting side of the queue. Every method raises QueueUnavailable when Redis is away."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self._redis = connect(url)
+        self._namespace = namespace
+
+    def stream(self, model: str, lane: Lane) -> str:
+        """Return the key of a lane's stream."""
+        return f"{self._tag(model)}:s:{lane}"
+
+    def depth(self, model: str, lane: Lane) -> int:
+        """Return how many entries a lane holds, delivered ones included."""
+        with queue_errors():
+            return int(self._redis.xlen(self.stream(model, lane)))
+
+    def publish(self, model: str, lane: Lane, tickets: Sequence[Ticket]) -> None:
+        """Append these jobs to a lane, in order."""
+        if not tickets:
+            return
+        with queue_errors():
+            pipeline = self._redis.pipeline(transaction=False)
+            for ticket in tickets:
+                fields: dict[Any, Any] = {"r": ticket.job_id, "c": ticket.cost_tokens}
+                pipeline.xadd(self.stream(model, lane), fields)
+            pipeline.execute()
+
+    def job_ids(self, model: str, lane: Lane) -> set[str]:
+        """Return the ids of all jobs that have an entry in a lane."""
+        found: set[str] = set()
+        start = "-"
+        with queue_errors():
+            while True:
+                page: Any = self._redis.xrange(self.stream(model, lane), min=start, count=_PAGE)
+                found.update(fields["r"] for _, fields in page)
+                if len(page) < _PAGE:
+                    return found
+                start = f"({page[-1][0]}"
+
+    def begin_epoch(self, model: str) -> bool:
+        """Make sure that the epoch key exists; say whether it was missing."""
+        with queue_errors():
+            return bool(self._redis.set(f"{self._tag(model)}:epoch", new_id("epoch"), nx=True))
+
+    def ensure_group(self, model: str, lane: Lane) -> None:
+        """Create a lane's stream and consumer group where they are missing."""
+        with queue_errors():
+            create_group(self._redis, self.stream(model, lane))
+
+    def ping(self) -> None:
+        """Raise QueueUnavailable when Redis does not answer."""
+        with queue_errors():
+            self._redis.ping()
+
+    def close(self) -> None:
+        self._redis.close()
+
+    def _tag(self, model: str) -> str:
+        return f"{{{self._namespace}:{model}}}"
+
+
+def create_group(client: redis.Redis, stream: str) -> None:
+    """Create a consumer group that starts at the stream's first entry; an existing one stays."""
+    try:
+        client.xgroup_create(stream, GROUP, id="0", mkstream=True)
+    except redis.ResponseError as error:
+        if "BUSYGROUP" not in str(error):
+            raise

@@ -1,0 +1,40 @@
+"""Workers that have registered, and the windows they took."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from models.tables.base import Base
+
+
+class Worker(Base):
+    """A worker process; alive as long as its heartbeat is fresh."""
+
+    __tablename__ = "workers"
+
+    id: Mapped[str] = mapped_column(Text, primary_key=True)
+    host: Mapped[str] = mapped_column(Text)
+    pid: Mapped[int]
+    model: Mapped[str] = mapped_column(Text)
+    max_model_len: Mapped[int]
+    device: Mapped[str] = mapped_column(Text)
+    version: Mapped[str] = mapped_column(Text)
+    heartbeat_at: Mapped[datetime]
+    stats: Mapped[str | None] = mapped_column(Text)
+
+
+class Window(Base):
+    """The jobs that a worker took from the queue together, and why the window closed."""
+
+    __tablename__ = "windows"
+
+    id: Mapped[str] = mapped_column(Text, primary_key=True)
+    worker_id: Mapped[str] = mapped_column(Text)
+    reason: Mapped[str] = mapped_column(Text)
+    num_jobs: Mapped[int]
+    num_tokens: Mapped[int]
+    opened_at: Mapped[datetime]
+    closed_at: Mapped[datetime]

@@ -1,0 +1,199 @@
+"""From what a client sent to requests that can be accepted, or to the whole list of what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic_core import ErrorDetails
+
+from models.errors import Fault, InvalidRequest
+from models.request import CHAT_COMPLETIONS, COMPLETIONS, ENDPOINTS, InferenceBody, estimate_cost
+from models.settings import Settings
+from models.tables.job import Lane
+
+#: Metadata limits, OpenAI's.
+MAX_METADATA_PAIRS = 16
+_Key = Annotated[str, StringConstraints(max_length=64)]
+_Value = Annotated[str, StringConstraints(max_length=512)]
+
+#: Farthest deadline.
+_MAX_DEADLINE_SECONDS = 366 * 86400.0
+
+
+class JobSubmission(BaseModel):
+    """What `POST /v1/jobs` takes for one job."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    #: Default: told from the body, which has either `messages` or `prompt`.
+    endpoint: str | None = None
+    body: dict[str, Any]
+    lane: Literal["interactive", "standard", "bulk"] = "standard"
+    #: A time (RFC 3339, with its offset) or a number of seconds from now; later the job is `expired`.
+    deadline: datetime | float | None = None
+    custom_id: Annotated[str, StringConstraints(max_length=512)] | None = None
+    metadata: Annotated[dict[_Key, _Value], Field(max_length=MAX_METADATA_PAIRS)] | None = None
+
+    @field_validator("deadline", mode="before")
+    @classmethod
+    def _read_time(cls, value: Any) -> Any:
+        return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+    @field_validator("deadline")
+    @classmethod
+    def _in_reach(cls, value: datetime | float | None) -> datetime | float | None:
+        if isinstance(value, datetime) and value.tzinfo is None:
+            raise ValueError("a deadline needs its offset from UTC, as in 2026-01-31T12:00:00Z")
+        if isinstance(value, float) and not 0 < value <= _MAX_DEADLINE_SECONDS:
+            raise ValueError("a deadline in seconds must be above 0 and at most a year")
+        return value
+
+    @property
+    def deadline_at(self) -> datetime | None:
+        """The deadline as a time."""
+        if isinstance(self.deadline, float | int):
+            return datetime.now(UTC) + timedelta(seconds=self.deadline)
+        return self.deadline
+
+
+@dataclass(frozen=True, slots=True)
+class JobDraft:
+    """A valid request that is not accepted yet."""
+
+    endpoint: str
+    model: str
+    #: The request body as the client sent it.
+    body: Mapping[str, Any]
+    cost_tokens: int
+    seed: int | None = None
+    lane: Lane = Lane.STANDARD
+    deadline_at: datetime | None = None
+    custom_id: str | None = None
+    metadata: Mapping[str, str] | None = None
+    line: int | None = None
+
+
+def read_submission(value: Any, settings: Settings) -> JobDraft:
+    """Check one job as `POST /v1/jobs` takes it. Raises InvalidRequest with every fault."""
+    if not isinstance(value, dict):
+        raise InvalidRequest([Fault("invalid_type", "A job must be a JSON object.")])
+    try:
+        submission = JobSubmission.model_validate(value)
+    except ValidationError as error:
+        raise InvalidRequest(_faults(error, "")) from error
+    endpoint = submission.endpoint or (COMPLETIONS if "prompt" in submission.body else CHAT_COMPLETIONS)
+    body = read_body(endpoint, submission.body, settings)
+    return JobDraft(
+        endpoint=endpoint,
+        model=body.model,
+        body=submission.body,
+        cost_tokens=estimate_cost(body, default_max_tokens=settings.default_max_tokens),
+        seed=body.seed,
+        lane=Lane(submission.lane),
+        deadline_at=submission.deadline_at,
+        custom_id=submission.custom_id,
+        metadata=submission.metadata,
+    )
+
+
+def read_list(values: Any, settings: Settings) -> list[JobDraft]:
+    """Check an inline list of jobs. Raises InvalidRequest with the faults of all of them."""
+    if not isinstance(values, list):
+        raise InvalidRequest([Fault("invalid_type", "requests must be a list of jobs.", "requests")])
+    if not values:
+        raise InvalidRequest([Fault("empty_list", "requests must hold at least one job.", "requests")])
+    if len(values) > settings.max_list_requests:
+        message = f"requests holds {len(values)} jobs; at most {settings.max_list_requests} are allowed."
+        raise InvalidRequest([Fault("too_many_requests", message, "requests")])
+    drafts: list[JobDraft] = []
+    faults: list[Fault] = []
+    for line, value in enumerate(values):
+        try:
+            drafts.append(read_submission(value, settings))
+        except InvalidRequest as error:
+            faults += [_in_list(fault, line) for fault in error.faults]
+    if faults:
+        raise InvalidRequest(faults)
+    return drafts
+
+
+def read_body(endpoint: str, body: Mapping[str, Any], settings: Settings) -> InferenceBody:
+    """Check a request body against its endpoint's shape and the models that are allowed.
+
+    A body without `model` means the only allowed one. Raises InvalidRequest with every fault.
+    """
+    shape = ENDPOINTS.get(endpoint)
+    if shape is None:
+        known = ", ".join(ENDPOINTS)
+        raise InvalidRequest(
+            [Fault("unknown_endpoint", f"Unknown endpoint {endpoint!r}; known: {known}.", "endpoint")]
+        )
+    allowed = settings.allowed_models
+    try:
+        found = shape.model_validate({"model": allowed[0], **body} if len(allowed) == 1 else body)
+    except ValidationError as error:
+        raise InvalidRequest(_faults(error, "body.")) from error
+    if found.model not in allowed:
+        message = f"The model {found.model!r} is not served here; allowed: {', '.join(allowed)}."
+        raise InvalidRequest([Fault("model_not_found", message, "body.model")])
+    return found
+
+
+def _in_list(fault: Fault, line: int) -> Fault:
+    param = f"requests[{line}]" + (f".{fault.param}" if fault.param else "")
+    return Fault(fault.code, fault.message, param, line)
+
+
+def _faults(error: ValidationError, prefix: str) -> Sequence[Fault]:
+    """Translate pydantic's findings; of a field's alternatives (string or list) the deepest counts."""
+    faults: dict[str, Fault] = {}
+    for found in error.errors():
+        param = prefix + _path(found["loc"])
+        faults.setdefault(param, Fault(_code(found), _message(found, param), param))
+    shallow = {param for param in faults for other in faults if other.startswith((param + ".", param + "["))}
+    return [fault for param, fault in faults.items() if param not in shallow]
+
+
+def _path(location: Sequence[int | str]) -> str:
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif _is_field(part):
+            path += f".{part}" if path else part
+    return path
+
+
+def _is_field(part: str) -> bool:
+    # In the place of a union's member pydantic puts its name, as in `constrained-str` or `list[…]`.
+    return part.isidentifier() and part not in {"str", "list", "int", "float", "datetime"}
+
+
+def _code(found: ErrorDetails) -> str:
+    kind = found["type"]
+    if kind == "extra_forbidden" or _asks_for_more(found):
+        return "unsupported_parameter"
+    if kind == "missing":
+        return "missing_required_parameter"
+    return "invalid_type" if kind.endswith("_type") else "invalid_value"
+
+
+def _asks_for_more(found: ErrorDetails) -> bool:
+    # A field of the body that is known, but only in the form that changes nothing.
+    return found["type"] == "literal_error" and found["loc"][0] in {"n", "stream", "logprobs", "echo"}
+
+
+def _message(found: ErrorDetails, param: str) -> str:
+    kind = found["type"]
+    if kind == "extra_forbidden":
+        return f"{param} is not supported here."
+    if kind == "missing":
+        return f"{param} is required."
+    if _asks_for_more(found):
+        return f"{param} is supported only as {found['ctx']['expected']}."
+    text = found["msg"].removeprefix("Value error, ")
+    return f"{param}: {text[:1].lower()}{text[1:]}."

@@ -51,7 +51,7 @@ lint: $(STAMP) ## ruff, mypy and the import contracts
 	@$(BIN)/python -m ruff check --quiet .
 	@$(BIN)/python -m ruff format --quiet --check .
 	@$(BIN)/python -m mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 format: $(STAMP) ## let ruff mend and format the code
 	@$(BIN)/python -m ruff check --fix .

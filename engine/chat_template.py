@@ -58,7 +58,7 @@ def read_template_source(folder: Path, tokenizer_config: Mapping[str, Any]) -> s
 class _GenerationBlocks(Extension):
     """Lets `{% generation %}` through: it marks training targets and changes no text."""
 
-    tags = frozenset({"generation"})
+    tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)

@@ -97,6 +97,9 @@ def _convert_into(target: Path, file: Path) -> None:
     from engine.conversion import convert_gguf
 
     _log.info("converting the model once", file=file.name, folder=str(target))
+    # Remains of a start that was killed here: the lock says that nobody works on them.
+    for remains in target.parent.glob(f".{target.name}-*"):
+        shutil.rmtree(remains, ignore_errors=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         convert_gguf(file, scratch)

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers.utils import logging as transformers_logging
 
 from engine.protocol import ModelRefused
 
@@ -16,6 +17,7 @@ def convert_gguf(file: Path, folder: Path) -> None:
 
     Raises ModelRefused if the file's kind of network is one that cannot be read.
     """
+    transformers_logging.disable_progress_bar()
     try:
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
         model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 
 import structlog
 import torch
@@ -182,7 +183,7 @@ def build_engine(config: EngineConfig) -> TorchEngine:
     cache = KVCache(network.layers, num_blocks=num_blocks, block_size=config.block_size)
     scheduler = Scheduler(blocks, max_num_seqs=config.max_num_seqs, token_budget=config.token_budget)
     runner = Runner(network, cache, block_size=config.block_size)
-    _log.info("the engine is ready", model=config.model, limits=limits)
+    _log.info("the engine is ready", model=config.model, **asdict(limits))
     return TorchEngine(runner=runner, scheduler=scheduler, tokenizer=tokenizer, limits=limits)
 
 

@@ -74,7 +74,10 @@ def use_paged_attention(model: PreTrainedModel) -> dict[int, LayerShape]:
 
 def own_logits(model: PreTrainedModel, prompts: list[list[int]]) -> torch.Tensor:
     """The last logits [prompts, vocabulary] by the model's own attention, one prompt at a time."""
-    rows = [model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1] for ids in prompts]
+    try:
+        rows = [model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1] for ids in prompts]
+    except Exception as error:
+        raise ModelRefused(f"{type(model).__name__} cannot run at all: {error}") from error
     return torch.stack(rows).float()
 
 

@@ -46,7 +46,7 @@ class Network:
 
 def load_network(folder: Path) -> Network:
     """Load a checkpoint folder in float32, or raise ModelRefused with the reason."""
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()
     try:
         config = AutoConfig.from_pretrained(folder)
     except (ValueError, OSError, KeyError) as error:

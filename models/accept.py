@@ -84,11 +84,12 @@ class Acceptance:
         return resource_id
 
     def _free_shares(self, submission: Submission) -> dict[_Stream, int]:
-        """Say how many entries each stream can still take; none while Redis is away."""
+        """Say how many entries each stream can still take; none while Redis is away or came back empty."""
         free: dict[_Stream, int] = {}
-        for stream in {(draft.model, draft.lane) for draft in submission.drafts}:
+        for model, lane in {(draft.model, draft.lane) for draft in submission.drafts}:
             try:
-                free[stream] = max(0, self._dispatch_depth - self._queue.depth(*stream))
+                if self._queue.has_epoch(model):
+                    free[model, lane] = max(0, self._dispatch_depth - self._queue.depth(model, lane))
             except QueueUnavailable as error:
                 _log.warning("accepted_without_queue", error=error.message)
                 return {}
@@ -98,7 +99,7 @@ class Acceptance:
         streams: dict[_Stream, list[Ticket]] = {}
         for job in jobs:
             if job.dispatched_at is not None:
-                streams.setdefault((job.model, Lane(job.lane)), []).append(Ticket(job.id, job.cost_tokens))
+                streams.setdefault((job.model, Lane(job.lane)), []).append(Ticket.of(job))
         try:
             for (model, lane), tickets in streams.items():
                 self._queue.publish(model, lane, tickets)

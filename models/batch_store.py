@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import exists, select
+from sqlalchemy.orm import Session, aliased
 
 from models.database import Database
 from models.errors import BatchNotFound
@@ -42,14 +41,17 @@ class BatchStore:
         Raises BatchNotFound.
         """
         statement = select(Job, JobResult).outerjoin(JobResult, JobResult.job_id == Job.id)
-        statement = statement.where(Job.batch_id == batch_id)
+        newer = aliased(Job)
+        tried_again = exists().where(
+            newer.batch_id == Job.batch_id, newer.line == Job.line, newer.revision > Job.revision
+        )
+        statement = statement.where(Job.batch_id == batch_id, ~tried_again)
         if after is not None:
             statement = statement.where(Job.line > after)
         with self._database.reading() as session:
             _require(session, project_id, batch_id)
-            rows = session.execute(statement.order_by(Job.line, Job.revision).limit(limit + 1)).all()
-        lines = _newest([BatchLine(*row) for row in rows])
-        return lines[:limit], len(rows) > limit
+            rows = session.execute(statement.order_by(Job.line).limit(limit + 1)).all()
+        return [BatchLine(*row) for row in rows[:limit]], len(rows) > limit
 
 
 def _require(session: Session, project_id: str, batch_id: str) -> Batch:
@@ -57,7 +59,3 @@ def _require(session: Session, project_id: str, batch_id: str) -> Batch:
     if batch is None or batch.project_id != project_id:
         raise BatchNotFound
     return batch
-
-
-def _newest(lines: Sequence[BatchLine]) -> list[BatchLine]:
-    return list({line.job.line: line for line in lines}.values())

@@ -84,6 +84,8 @@ class Consumer:
             if block_seconds > 0:
                 # COUNT holds for each stream, so one read of all lanes may deliver one from each.
                 streams = {self._streams[lane]: ">" for lane, count in wanted.items() if count > 0}
+                if not streams:
+                    return []
                 milliseconds = max(1, int(min(block_seconds, MAX_BLOCK_SECONDS) * 1000))
                 return self._read(streams, count=1, block=milliseconds)
             for lane, count in wanted.items():
@@ -155,7 +157,7 @@ class Consumer:
 def _entries(lane: Lane, rows: Sequence[tuple[str, dict[str, str] | None]]) -> list[Entry]:
     # An entry that was deleted while pending comes back without fields from Redis 6.2.
     return [
-        Entry(lane, entry_id, Ticket(fields["r"], int(fields.get("c", 0))))
+        Entry(lane, entry_id, Ticket.from_fields(fields))
         for entry_id, fields in rows
-        if fields
+        if fields and "r" in fields
     ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import structlog
-from sqlalchemy import ColumnElement, and_, select, update
+from sqlalchemy import ColumnElement, and_, func, select, update
 from sqlalchemy.orm import Session
 
 from models.database import Database, now
@@ -78,30 +79,33 @@ class Dispatcher:
             return [job.id for job in moved]
 
     def _fill(self, lane: Lane) -> int:
-        free = self._depth - self._queue.depth(self._model, lane)
+        projects = self._waiting_projects(lane)
+        free = self._depth - self._queue.depth(self._model, lane) if projects else 0
         if free <= 0:
             return 0
+        present = self._queue.job_ids(self._model, lane) if len(projects) > 1 else set()
         with self._database.transaction() as session:
-            chosen = self._choose(session, lane, free)
+            spent = _costs(session, present)
+            queues = {project_id: self._waiting(session, project_id, lane, free) for project_id in projects}
+            chosen = deficit_round_robin(
+                queues, cost=lambda job: job.cost_tokens, spent=spent, quantum=_QUANTUM_TOKENS, limit=free
+            )
             at = now(session)
             for job in chosen:
                 job.dispatched_at = at
-        self._queue.publish(self._model, lane, [Ticket(job.id, job.cost_tokens) for job in chosen])
+        self._queue.publish(self._model, lane, [Ticket.of(job) for job in chosen])
         return len(chosen)
 
-    def _choose(self, session: Session, lane: Lane, free: int) -> list[Job]:
-        """Lock and return the next jobs: projects take turns by cost; within one, deadline then age."""
-        projects = session.scalars(
-            select(JobCount.project_id)
-            .where(JobCount.lane == lane, JobCount.status == JobStatus.QUEUED, JobCount.num_jobs > 0)
-            .order_by(JobCount.project_id)
-        ).all()
-        queues = {project_id: self._waiting(session, project_id, lane, free) for project_id in projects}
-        return deficit_round_robin(
-            queues, cost=lambda job: job.cost_tokens, quantum=_QUANTUM_TOKENS, limit=free
-        )
+    def _waiting_projects(self, lane: Lane) -> Sequence[str]:
+        with self._database.reading() as session:
+            return session.scalars(
+                select(JobCount.project_id)
+                .where(JobCount.lane == lane, JobCount.status == JobStatus.QUEUED, JobCount.num_jobs > 0)
+                .order_by(JobCount.project_id)
+            ).all()
 
     def _waiting(self, session: Session, project_id: str, lane: Lane, limit: int) -> list[Job]:
+        """Lock and return a project's next jobs: earliest deadline first, then age."""
         return list(
             session.scalars(
                 select(Job)
@@ -120,7 +124,7 @@ class Dispatcher:
         )
 
     def _forget_entries(self) -> None:
-        _log.warning("queue_was_empty", model=self._model)
+        _log.info("queue_was_empty", model=self._model)
         for lane in Lane:
             self._owe(lane, None)
 
@@ -140,3 +144,11 @@ class Dispatcher:
             Job.dispatched_at.is_not(None),
         )
         return rows if before is None else and_(rows, Job.dispatched_at < before)
+
+
+def _costs(session: Session, job_ids: set[str]) -> dict[str, int]:
+    """Sum up by project what these jobs cost."""
+    rows = session.execute(
+        select(Job.project_id, func.sum(Job.cost_tokens)).where(Job.id.in_(job_ids)).group_by(Job.project_id)
+    )
+    return {project_id: int(cost) for project_id, cost in rows}

@@ -109,17 +109,19 @@ class JobStore:
         Raises JobNotFound, and JobAlreadyFinished where there is nothing left to cancel.
         """
 
+        before = JobStatus.CANCELLED
+
         def stop(job: Job, at: datetime) -> Move | None:
+            nonlocal before
+            before = JobStatus(job.status)
             return Move(
                 JobStatus.CANCELLED, {"finished_at": at, "lease_until": None, "error_code": "cancelled"}
             )
 
         with self._database.transaction() as session:
-            before = JobStatus(_require(session, project_id, job_id).status)
-            if not move_jobs(session, [job_id], stop):
-                status = _require(session, project_id, job_id).status
-                if status != JobStatus.CANCELLED:
-                    raise JobAlreadyFinished(f"The job has finished already: it is {status}.")
+            _require(session, project_id, job_id)
+            if not move_jobs(session, [job_id], stop) and before != JobStatus.CANCELLED:
+                raise JobAlreadyFinished(f"The job has finished already: it is {before}.")
             return before
 
 

@@ -49,7 +49,7 @@ class KeyRing:
 
     def create(self, name: str, *, secret: str | None = None) -> NewKey:
         """Make a key of the default project, with a given secret or a new random one."""
-        secret = secret or f"hr_{secrets.token_urlsafe(32)}"
+        secret = secret or _new_secret()
         with self._database.transaction() as session:
             key = _new_key(session, name, secret)
             session.add(key)
@@ -83,9 +83,11 @@ class KeyRing:
                 return
         path = data_dir / "api_key"
         kept = _read_secret(path)
-        secret = self.create("first key", secret=kept).secret
+        secret = kept or _new_secret()
         if kept is None:
+            # Kept before it counts: a key in the database whose secret nobody knows would be the last made.
             _keep_secret(path, secret)
+        self.create("first key", secret=secret)
 
     def _ensure_given(self, secret: str) -> None:
         if len(secret) < _MIN_LENGTH:
@@ -125,13 +127,17 @@ def _new_key(session: Session, name: str, secret: str) -> ApiKey:
     )
 
 
+def _new_secret() -> str:
+    return f"hr_{secrets.token_urlsafe(32)}"
+
+
 def _hash(secret: str) -> str:
     # Keys are random and long, so a fast hash is enough: there is nothing to guess.
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def _read_secret(path: Path) -> str | None:
-    return path.read_text().strip() if path.exists() else None
+    return path.read_text().strip() or None if path.exists() else None
 
 
 def _keep_secret(path: Path, secret: str) -> None:

@@ -3,7 +3,8 @@
 Keys (`{ns:model}` is a hash tag, so that all keys of a model share a cluster slot):
 
     {ns:model}:s:interactive|standard|bulk   stream, one consumer group `w`.
-                                             Entry: r = job id, c = cost in tokens. Never a text.
+                                             Entry: r = job id, c = cost in tokens, and where there
+                                             is one d = deadline (microseconds, UTC). Never a text.
                                              Deleted when acknowledged, so XLEN is outstanding work.
     {ns:model}:epoch                         any value. Missing = Redis came back empty: dispatch again.
 
@@ -12,14 +13,15 @@ Streams are never trimmed: an entry goes only when its job's state is safe in SQ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import redis
 
 from models.ids import new_id
 from models.redis_client import connect, queue_errors
-from models.tables.job import Lane
+from models.tables.job import Job, Lane
 
 GROUP = "w"
 
@@ -32,6 +34,29 @@ class Ticket(NamedTuple):
 
     job_id: str
     cost_tokens: int
+    deadline_at: datetime | None = None
+
+    @classmethod
+    def of(cls, job: Job) -> Ticket:
+        """Return the ticket of a job."""
+        return cls(job.id, job.cost_tokens, job.deadline_at)
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str]) -> Ticket:
+        """Read a ticket from an entry; a cost or deadline that is no number counts as not given."""
+        deadline = _number(fields.get("d"))
+        return cls(
+            fields["r"],
+            _number(fields.get("c")) or 0,
+            None if deadline is None else datetime.fromtimestamp(deadline / 1e6, UTC),
+        )
+
+    def as_fields(self) -> dict[Any, Any]:
+        """Write the ticket as an entry's fields."""
+        fields = {"r": self.job_id, "c": self.cost_tokens}
+        if self.deadline_at is not None:
+            fields["d"] = int(self.deadline_at.timestamp() * 1e6)
+        return fields
 
 
 class JobQueue:
@@ -50,6 +75,11 @@ class JobQueue:
         with queue_errors():
             return int(self._redis.xlen(self.stream(model, lane)))
 
+    def has_epoch(self, model: str) -> bool:
+        """Say whether the streams are those that the dispatcher knows, and not new and empty ones."""
+        with queue_errors():
+            return bool(self._redis.exists(self._epoch(model)))
+
     def publish(self, model: str, lane: Lane, tickets: Sequence[Ticket]) -> None:
         """Append these jobs to a lane, in order."""
         if not tickets:
@@ -57,8 +87,7 @@ class JobQueue:
         with queue_errors():
             pipeline = self._redis.pipeline(transaction=False)
             for ticket in tickets:
-                fields: dict[Any, Any] = {"r": ticket.job_id, "c": ticket.cost_tokens}
-                pipeline.xadd(self.stream(model, lane), fields)
+                pipeline.xadd(self.stream(model, lane), ticket.as_fields())
             pipeline.execute()
 
     def job_ids(self, model: str, lane: Lane) -> set[str]:
@@ -76,7 +105,7 @@ class JobQueue:
     def begin_epoch(self, model: str) -> bool:
         """Make sure that the epoch key exists; say whether it was missing."""
         with queue_errors():
-            return bool(self._redis.set(f"{self._tag(model)}:epoch", new_id("epoch"), nx=True))
+            return bool(self._redis.set(self._epoch(model), new_id("epoch"), nx=True))
 
     def ensure_group(self, model: str, lane: Lane) -> None:
         """Create a lane's stream and consumer group where they are missing."""
@@ -91,6 +120,9 @@ class JobQueue:
     def close(self) -> None:
         self._redis.close()
 
+    def _epoch(self, model: str) -> str:
+        return f"{self._tag(model)}:epoch"
+
     def _tag(self, model: str) -> str:
         return f"{{{self._namespace}:{model}}}"
 
@@ -102,3 +134,7 @@ def create_group(client: redis.Redis, stream: str) -> None:
     except redis.ResponseError as error:
         if "BUSYGROUP" not in str(error):
             raise
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None

@@ -16,8 +16,11 @@ MAX_STOP_STRINGS = 4
 #: Completion length of `/v1/completions` when the request names none; OpenAI's default.
 COMPLETION_MAX_TOKENS = 16
 
+#: Most tokens that a request may ask for, and the highest cost it can have: what an INTEGER of SQL holds.
+MAX_TOKENS = 2**31 - 1
+
 _Text = Annotated[str, StringConstraints(min_length=1)]
-_TokenCount = Annotated[int, Field(ge=1, le=2**31 - 1)]
+_TokenCount = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 
 
 class TextPart(BaseModel):
@@ -136,4 +139,4 @@ def estimate_cost(body: InferenceBody, *, default_max_tokens: int) -> int:
     Four UTF-8 bytes make about one token; a prompt has at least one.
     """
     prompt_tokens = max(1, len(body.prompt_text.encode()) // 4)
-    return prompt_tokens + (body.completion_limit or default_max_tokens)
+    return min(MAX_TOKENS, prompt_tokens + (body.completion_limit or default_max_tokens))

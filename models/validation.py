@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SkipValidation,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+)
 from pydantic_core import ErrorDetails
 
 from models.errors import Fault, InvalidRequest
@@ -19,6 +27,7 @@ from models.tables.job import Lane
 MAX_METADATA_PAIRS = 16
 _Key = Annotated[str, StringConstraints(max_length=64)]
 _Value = Annotated[str, StringConstraints(max_length=512)]
+_Metadata = Annotated[dict[_Key, _Value], Field(max_length=MAX_METADATA_PAIRS)]
 
 #: Farthest deadline.
 _MAX_DEADLINE_SECONDS = 366 * 86400.0
@@ -36,7 +45,7 @@ class JobSubmission(BaseModel):
     #: A time (RFC 3339, with its offset) or a number of seconds from now; later the job is `expired`.
     deadline: datetime | float | None = None
     custom_id: Annotated[str, StringConstraints(max_length=512)] | None = None
-    metadata: Annotated[dict[_Key, _Value], Field(max_length=MAX_METADATA_PAIRS)] | None = None
+    metadata: _Metadata | None = None
 
     @field_validator("deadline", mode="before")
     @classmethod
@@ -46,8 +55,8 @@ class JobSubmission(BaseModel):
     @field_validator("deadline")
     @classmethod
     def _in_reach(cls, value: datetime | float | None) -> datetime | float | None:
-        if isinstance(value, datetime) and value.tzinfo is None:
-            raise ValueError("a deadline needs its offset from UTC, as in 2026-01-31T12:00:00Z")
+        if isinstance(value, datetime):
+            return _in_calendar(value)
         if isinstance(value, float) and not 0 < value <= _MAX_DEADLINE_SECONDS:
             raise ValueError("a deadline in seconds must be above 0 and at most a year")
         return value
@@ -58,6 +67,26 @@ class JobSubmission(BaseModel):
         if isinstance(self.deadline, float | int):
             return datetime.now(UTC) + timedelta(seconds=self.deadline)
         return self.deadline
+
+
+def _in_calendar(deadline: datetime) -> datetime:
+    if deadline.tzinfo is None:
+        raise ValueError("a deadline needs its offset from UTC, as in 2026-01-31T12:00:00Z")
+    try:
+        return deadline.astimezone(UTC)
+    except OverflowError:
+        # It could be stored, but no reader could make a datetime of it again.
+        raise ValueError("a deadline must lie in the years 1 to 9999 of UTC") from None
+
+
+class ListSubmission(BaseModel):
+    """What `POST /v1/jobs` takes for a list of jobs, which become one batch."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    #: Checked one by one, so that the faults of all of them are found.
+    requests: Annotated[list[JobSubmission], SkipValidation]
+    metadata: _Metadata | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +127,26 @@ def read_submission(value: Any, settings: Settings) -> JobDraft:
         custom_id=submission.custom_id,
         metadata=submission.metadata,
     )
+
+
+def read_list_submission(
+    value: Mapping[str, Any], settings: Settings
+) -> tuple[list[JobDraft], Mapping[str, str] | None]:
+    """Check a list of jobs with what stands beside it. Raises InvalidRequest with every fault."""
+    faults: list[Fault] = []
+    drafts: list[JobDraft] = []
+    metadata: Mapping[str, str] | None = None
+    try:
+        metadata = ListSubmission.model_validate(value).metadata
+    except ValidationError as error:
+        faults += _faults(error, "")
+    try:
+        drafts = read_list(value.get("requests"), settings)
+    except InvalidRequest as error:
+        faults += error.faults
+    if faults:
+        raise InvalidRequest(faults)
+    return drafts, metadata
 
 
 def read_list(values: Any, settings: Settings) -> list[JobDraft]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Text
+from sqlalchemy import BigInteger, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models.tables.base import Base
@@ -35,6 +35,6 @@ class Window(Base):
     worker_id: Mapped[str] = mapped_column(Text)
     reason: Mapped[str] = mapped_column(Text)
     num_jobs: Mapped[int]
-    num_tokens: Mapped[int]
+    num_tokens: Mapped[int] = mapped_column(BigInteger)
     opened_at: Mapped[datetime]
     closed_at: Mapped[datetime]

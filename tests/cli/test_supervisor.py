@@ -109,8 +109,18 @@ def test_a_child_that_never_gets_ready_is_given_up() -> None:
 
 
 def test_without_a_ready_question_an_early_death_counts_as_a_failed_start() -> None:
+    policy = RestartPolicy(first_delay_seconds=0.02, settle_seconds=30)
+
     with pytest.raises(ChildFailed, match="exit code 1"):
-        Supervisor([ChildSpec("false", ["false"])], policy=QUICK).run()
+        Supervisor([ChildSpec("false", ["false"])], policy=policy).run()
+
+
+def test_without_a_ready_question_a_child_that_lives_on_is_ready() -> None:
+    supervisor = Supervisor([ChildSpec("calm", ["sleep", "60"])], policy=QUICK)
+
+    supervisor.run(until=lambda: supervisor.ready)
+
+    assert supervisor.ready
 
 
 def test_a_failed_start_can_be_mended(tmp_path: Path) -> None:

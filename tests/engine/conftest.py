@@ -7,10 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from engine.engine import TorchEngine
 from tests.engine.completion import build_tiny_engine
 from tests.engine.tiny_model import make_tiny_model
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Tiny matrices gain nothing from more threads, and lose much beside a busy neighbour."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -53,9 +53,7 @@ def test_another_seed_gives_another_text(engine: TorchEngine) -> None:
 def test_top_k_beyond_the_vocabulary_is_off(engine: TorchEngine) -> None:
     prompt = random_prompt(12, seed=5)
     requests = [
-        EngineRequest(
-            id=str(k), token_ids=prompt, max_tokens=20, sampling=SamplingParams(top_k=k, seed=9)
-        )
+        EngineRequest(id=str(k), token_ids=prompt, max_tokens=20, sampling=SamplingParams(top_k=k, seed=9))
         for k in (0, 10**9)
     ]
 

@@ -64,9 +64,7 @@ def test_end_token_is_neither_counted_nor_shown(llama_folder: Path, tmp_path: Pa
 def test_ignore_eos_counts_every_token(llama_folder: Path, tmp_path: Path) -> None:
     plain = complete(build_tiny_engine(llama_folder), greedy_request("a", PROMPT))
     folder = folder_that_ends_with(llama_folder, tmp_path / "model", plain.token_ids[:1])
-    request = replace(
-        greedy_request("a", PROMPT), sampling=SamplingParams(temperature=0, ignore_eos=True)
-    )
+    request = replace(greedy_request("a", PROMPT), sampling=SamplingParams(temperature=0, ignore_eos=True))
 
     completion = complete(build_tiny_engine(folder), request)
 
@@ -86,10 +84,10 @@ def test_stop_token_ends_the_text_even_with_ignore_eos(engine: TorchEngine) -> N
 
 def test_stop_string_is_cut_wherever_it_starts(engine: TorchEngine) -> None:
     text = complete(engine, greedy_request("plain", PROMPT, 30)).text
-    stops = [text[at : at + 3] for at in range(len(text) - 3)]
-    requests = [
-        replace(greedy_request(str(at), PROMPT, 30), stop=(stop,)) for at, stop in enumerate(stops)
-    ]
+    pieces = [text[at : at + 3] for at in range(len(text) - 3)]
+    stops = [piece for piece in pieces if "\N{REPLACEMENT CHARACTER}" not in piece]
+    assert len(stops) > 5
+    requests = [replace(greedy_request(str(at), PROMPT, 30), stop=(stop,)) for at, stop in enumerate(stops)]
 
     completions = run_together(engine, requests)
 
@@ -98,7 +96,6 @@ def test_stop_string_is_cut_wherever_it_starts(engine: TorchEngine) -> None:
         assert completion.text == text.split(stop)[0]
         assert completion.finish_reason is FinishReason.STOP
         assert stop in engine.tokenizer.decode(completion.token_ids)
-        assert stop not in engine.tokenizer.decode(completion.token_ids[:-1])
 
 
 def test_stop_string_that_never_comes_changes_nothing(engine: TorchEngine) -> None:

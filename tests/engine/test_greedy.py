@@ -11,7 +11,6 @@ from engine.checkpoint import DEMO_MODEL, locate_checkpoint
 from engine.config import EngineConfig
 from engine.engine import build_engine
 from tests.engine.completion import (
-    GREEDY,
     build_tiny_engine,
     generate_alone,
     greedy_request,
@@ -68,4 +67,3 @@ def test_demo_model_equals_generate_alone(demo_cache: Path) -> None:
 
     assert [completions[str(i)].token_ids for i in range(len(prompts))] == expected
     assert "Paris" in completions["0"].text
-    assert GREEDY.is_greedy

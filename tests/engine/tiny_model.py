@@ -58,6 +58,17 @@ _SHAPE: dict[str, Any] = {
     "pad_token_id": 2,
 }
 
+_GPT2_SHAPE: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": MAX_POSITIONS,
+    "initializer_range": 0.4,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+}
+
 
 def make_tiny_model(folder: Path, family: str = "llama") -> Path:
     """Save a random model of this family with tokenizer and chat template; the same every time.
@@ -116,7 +127,12 @@ def make_config(family: str) -> PreTrainedConfig:
         case "llama":
             return LlamaConfig(**_SHAPE)
         case "qwen2":
-            return Qwen2Config(**_SHAPE | {"tie_word_embeddings": True}, use_sliding_window=True, sliding_window=20, max_window_layers=1)
+            return Qwen2Config(
+                **_SHAPE | {"tie_word_embeddings": True},
+                use_sliding_window=True,
+                sliding_window=20,
+                max_window_layers=1,
+            )
         case "qwen3":
             return Qwen3Config(**_SHAPE, head_dim=16)
         case "gemma2":
@@ -124,13 +140,14 @@ def make_config(family: str) -> PreTrainedConfig:
                 **_SHAPE, head_dim=8, sliding_window=16, attn_logit_softcapping=5.0, query_pre_attn_scalar=10
             )
         case "gpt2":
-            return GPT2Config(
-                vocab_size=VOCAB_SIZE, n_embd=32, n_layer=2, n_head=4, n_positions=MAX_POSITIONS,
-                initializer_range=0.4, bos_token_id=0, eos_token_id=1,
-            )
+            return GPT2Config(**_GPT2_SHAPE)
         case "gpt_oss":
             return GptOssConfig(
-                **_SHAPE, head_dim=8, sliding_window=16, num_local_experts=4, num_experts_per_tok=2,
+                **_SHAPE,
+                head_dim=8,
+                sliding_window=16,
+                num_local_experts=4,
+                num_experts_per_tok=2,
                 rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
             )
         case "stablelm":

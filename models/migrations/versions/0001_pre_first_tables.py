@@ -24,7 +24,7 @@ def upgrade() -> None:
         sa.Column("worker_id", sa.Text(), nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("num_jobs", sa.Integer(), nullable=False),
-        sa.Column("num_tokens", sa.Integer(), nullable=False),
+        sa.Column("num_tokens", sa.BigInteger(), nullable=False),
         sa.Column("opened_at", sa.BigInteger(), nullable=False),
         sa.Column("closed_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_windows")),

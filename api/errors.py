@@ -1,0 +1,129 @@
+"""From errors to answers in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
+
+Errors that only HTTP knows, beside the tree of `models/errors.py`:
+
+    RequestError
+    ├── UnsupportedMediaType    unsupported_media_type
+    └── ModelNotFound           model_not_found
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import structlog
+from flask import Flask, Response
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+
+from api.replies import ErrorBody, ErrorReply, FaultBody, reply
+from models.errors import (
+    BatchNotFound,
+    BodyTooLarge,
+    HeadraceError,
+    IdempotencyMismatch,
+    InvalidApiKey,
+    InvalidRequest,
+    JobAlreadyFinished,
+    JobNotFound,
+    LengthRequired,
+    RequestError,
+    ServiceUnavailable,
+)
+
+_log = structlog.get_logger()
+
+#: When a client may try again while the database is away.
+_RETRY_AFTER = "2"
+
+
+class UnsupportedMediaType(RequestError):
+    """The body must be JSON without compression: `Content-Type: application/json`."""
+
+    code = "unsupported_media_type"
+
+
+class ModelNotFound(RequestError):
+    """No model of this name is served here."""
+
+    code = "model_not_found"
+
+
+#: The first class that an error is an instance of decides.
+_STATUSES: Mapping[type[HeadraceError], HTTPStatus] = {
+    InvalidApiKey: HTTPStatus.UNAUTHORIZED,
+    JobNotFound: HTTPStatus.NOT_FOUND,
+    BatchNotFound: HTTPStatus.NOT_FOUND,
+    ModelNotFound: HTTPStatus.NOT_FOUND,
+    JobAlreadyFinished: HTTPStatus.CONFLICT,
+    LengthRequired: HTTPStatus.LENGTH_REQUIRED,
+    BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    UnsupportedMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    IdempotencyMismatch: HTTPStatus.UNPROCESSABLE_ENTITY,
+    RequestError: HTTPStatus.BAD_REQUEST,
+    ServiceUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+_HEADERS: Mapping[HTTPStatus, Mapping[str, str]] = {
+    HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'Bearer realm="headrace"'},
+    # The openai SDK repeats a 409 unless it is told that this one is for good.
+    HTTPStatus.CONFLICT: {"x-should-retry": "false"},
+    HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": _RETRY_AFTER},
+}
+
+
+def install_error_handlers(app: Flask) -> None:
+    """Let every error of this app answer in OpenAI's shape."""
+    app.register_error_handler(HeadraceError, _answer_ours)
+    app.register_error_handler(HTTPException, _answer_http)
+    app.register_error_handler(Exception, _answer_unexpected)
+
+
+def _answer_ours(error: HeadraceError) -> Response:
+    status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), None)
+    if status is None:
+        return _answer_unexpected(error)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log.error("request_failed", code=error.code, error=error.message)
+    details = None
+    param = None
+    if isinstance(error, InvalidRequest):
+        param = error.param
+        details = [
+            FaultBody(code=f.code, message=f.message, param=f.param, line=f.line) for f in error.faults
+        ]
+    # What a database or Redis says of itself is for the log.
+    message = (type(error)().message) if isinstance(error, ServiceUnavailable) else error.message
+    return _answer(status, error.code, message, param=param, details=details)
+
+
+def _answer_http(error: HTTPException) -> Response:
+    status = HTTPStatus(error.code or HTTPStatus.INTERNAL_SERVER_ERROR)
+    answer = _answer(status, status.phrase.lower().replace(" ", "_"), error.description or status.phrase)
+    if isinstance(error, MethodNotAllowed) and error.valid_methods:
+        answer.headers["Allow"] = ", ".join(sorted(error.valid_methods))
+    return answer
+
+
+def _answer_unexpected(error: Exception) -> Response:
+    _log.error("unexpected_error", exc_info=error)
+    message = "Something went wrong in the server; its log has more under this answer's x-request-id."
+    return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", message)
+
+
+def _answer(
+    status: HTTPStatus,
+    code: str,
+    message: str,
+    *,
+    param: str | None = None,
+    details: list[FaultBody] | None = None,
+) -> Response:
+    body = ErrorBody(message=message, type=_type(status), param=param, code=code)
+    return reply(ErrorReply(error=body, details=details), status=status, headers=_HEADERS.get(status))
+
+
+def _type(status: HTTPStatus) -> str:
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "server_error"
+    return "authentication_error" if status == HTTPStatus.UNAUTHORIZED else "invalid_request_error"

@@ -1,0 +1,133 @@
+"""The output of a run: one line for each line of the input, in its order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cli.batch_line import BadLine
+from models.batch_store import BatchLine, BatchStore
+from models.errors import InvalidRequest
+from models.strict_json import dump_json
+from models.tables.job import Job, JobStatus
+
+#: Lines read from the database at a time.
+_PAGE = 500
+
+#: What is said of jobs that ended without an answer and without an error of their own.
+_ENDINGS: Mapping[str, tuple[str, str]] = {
+    JobStatus.CANCELLED: ("cancelled", "The job was cancelled."),
+    JobStatus.EXPIRED: ("deadline_exceeded", "The job's deadline passed first."),
+}
+
+
+def stored_lines(store: BatchStore, project_id: str, batch_id: str) -> Iterator[BatchLine]:
+    """Yield the lines of a batch in input order, a page of them in memory at a time."""
+    after: int | None = None
+    more = True
+    while more:
+        lines, more = store.lines(project_id, batch_id, after=after, limit=_PAGE)
+        yield from lines
+        after = lines[-1].job.line if lines else after
+
+
+def answer_records(
+    num_lines: int, answered: Iterator[BatchLine], bad: Mapping[int, BadLine], *, input_sha256: str
+) -> Iterator[dict[str, Any]]:
+    """Yield the output records of lines 0 to `num_lines` - 1; each line is answered or bad."""
+    for line in range(num_lines):
+        if line in bad:
+            yield _refusal(bad[line], input_sha256)
+            continue
+        found = next(answered, None)
+        if found is None or found.job.line != line:
+            raise LookupError(f"line {line + 1} is neither in the batch nor among the bad lines")
+        yield _answer(found)
+
+
+def write_records(records: Iterable[Mapping[str, Any]], part: Path, output: Path) -> None:
+    """Write records as JSON lines into `part`, then put it in the place of `output` at once."""
+    with part.open("w", encoding="utf-8", newline="\n") as file:
+        for record in records:
+            file.write(dump_json(record) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, output)
+
+
+def read_records(output: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of an output file."""
+    with output.open(encoding="utf-8") as file:
+        for text in file:
+            yield json.loads(text)
+
+
+def answer_text(record: Mapping[str, Any]) -> str | None:
+    """The text that a record's request was answered with; None where it was not."""
+    response = record["response"]
+    if response is None or response["status_code"] != 200:
+        return None
+    choice = response["body"]["choices"][0]
+    text = choice["message"]["content"] if "message" in choice else choice["text"]
+    return str(text)
+
+
+def answer_error(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The error of a record, with its code and message; None where it was answered."""
+    if record["error"] is not None:
+        return dict(record["error"])
+    response = record["response"]
+    return None if response["status_code"] == 200 else dict(response["body"]["error"])
+
+
+def _answer(found: BatchLine) -> dict[str, Any]:
+    job, result = found.job, found.result
+    if job.status == JobStatus.SUCCEEDED and result is not None and result.body is not None:
+        return _record(job, response=_response(200, job.id, json.loads(result.body)))
+    if job.status == JobStatus.FAILED and result is not None and result.error is not None:
+        error = json.loads(result.error)
+        return _record(
+            job,
+            response=_refused(job.id, code=error["code"], message=error["message"], param=error.get("param")),
+        )
+    code, message = _ENDINGS.get(job.status, ("internal_error", f"The job is {job.status} without a result."))
+    return _record(job, error={"code": code, "message": message})
+
+
+def _record(
+    job: Job, *, response: dict[str, Any] | None = None, error: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    return {
+        "id": "batch_req_" + job.id.removeprefix("job_"),
+        "custom_id": job.custom_id,
+        "line": (job.line or 0) + 1,
+        "response": response,
+        "error": error,
+    }
+
+
+def _refusal(bad: BadLine, input_sha256: str) -> dict[str, Any]:
+    # No job was made of it, so its id is told from what it is: the same in every output of this input.
+    record_id = "batch_req_" + hashlib.sha256(f"{input_sha256}:{bad.line}".encode()).hexdigest()[:32]
+    error = InvalidRequest(bad.faults)
+    message = " ".join(fault.message for fault in bad.faults)
+    return {
+        "id": record_id,
+        "custom_id": bad.custom_id,
+        "line": bad.line + 1,
+        "response": _refused(record_id, code=error.code, message=message, param=error.param),
+        "error": None,
+    }
+
+
+def _refused(request_id: str, *, code: str, message: str, param: str | None) -> dict[str, Any]:
+    error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
+    return _response(400, request_id, {"error": error})
+
+
+def _response(status_code: int, request_id: str, body: dict[str, Any]) -> dict[str, Any]:
+    return {"status_code": status_code, "request_id": request_id, "body": body}

@@ -1,0 +1,81 @@
+"""`headrace run`: answer a file of requests on this machine, without a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.setting_flags import LOG_FLAGS, WORKER_FLAGS, Flags, setting_flags
+from models.errors import StartupError
+from models.settings import Settings, load_settings
+
+
+@setting_flags("data_dir", *WORKER_FLAGS, *LOG_FLAGS)
+def run(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="OpenAI batch lines, one request a line.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="Answers, in the order of IN; their `line` counts from 1."),
+    ],
+    *,
+    overwrite: Annotated[bool, typer.Option(help="Replace an output that is there already.")] = False,
+    keep: Annotated[bool, typer.Option(help="Keep OUTPUT.headrace/ when the output is complete.")] = False,
+    print_answers: Annotated[bool, typer.Option("--print", help="Show the answers on stdout.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Summary as JSON, last line of stdout.")] = False,
+    flags: Flags,
+) -> None:
+    """Answer a file of requests. Killed and started again, it goes on where it was.
+
+    Its state is in OUTPUT.headrace/ until the output is complete; models are kept in the data folder.
+    Exit code 0: all answered, 1: some lines failed (the output says why), 2: could not run.
+    """
+    # Imported here because SQLAlchemy takes half a second, which the client commands need not pay.
+    from cli.batch_run import BatchRun, RunStopped
+    from cli.run_folder import RunFolder
+    from cli.run_input import read_input
+    from cli.run_progress import progress_on_stderr
+    from models.logs import configure_logging
+
+    settings = load_settings(**flags)
+    configure_logging(_quiet(settings))
+    if source.resolve() == output.resolve():
+        raise StartupError("the output would replace the input; give another -o")
+    folder = RunFolder(output)
+    folder.check_output(overwrite=overwrite)
+    requests = read_input(source, settings)
+    try:
+        with progress_on_stderr() as progress:
+            summary = BatchRun(folder, settings, progress).complete(requests, keep=keep)
+    except RunStopped as stopped:
+        typer.echo(f"headrace: {stopped.message}", err=True)
+        raise typer.Exit(130) from None
+    if print_answers:
+        _print_answers(output)
+    typer.echo(summary.text(), err=True)
+    if as_json:
+        _print_json(summary.as_json())
+    raise typer.Exit(1 if summary.failed else 0)
+
+
+def _quiet(settings: Settings) -> Settings:
+    # The comings and goings of the children are for `up`; here the progress tells enough.
+    if "log_level" in settings.model_fields_set:
+        return settings
+    return settings.model_copy(update={"log_level": "warning"})
+
+
+def _print_answers(output: Path) -> None:
+    from cli.answer_file import answer_error, answer_text, read_records
+
+    for record in read_records(output):
+        error = answer_error(record)
+        text = answer_text(record) if error is None else f"{error['code']}: {error['message']}"
+        typer.echo(f"[{record['line']}] {record['custom_id'] or ''}\n{(text or '').strip()}\n")
+
+
+def _print_json(value: object) -> None:
+    from models.strict_json import dump_json
+
+    typer.echo(dump_json(value))

@@ -1,0 +1,58 @@
+"""Here `database` is SQLite and PostgreSQL in turn, migrated once for all tests and emptied for each."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete
+
+from models.database import Database
+from models.migrate import migrate
+from models.queue import JobQueue
+from models.tables.registry import METADATA
+from tests.models.pipeline import Pipeline
+from tests.services.postgres_server import PostgresServer
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file, to be copied."""
+    path = tmp_path_factory.mktemp("migrated") / "headrace.db"
+    database = Database(f"sqlite:///{path}")
+    migrate(database)
+    database.close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(postgres_server: PostgresServer) -> Iterator[Database]:
+    """A migrated PostgreSQL database, to be emptied before each test."""
+    database = Database(postgres_server.create_database())
+    migrate(database)
+    yield database
+    database.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    if request.param == "sqlite":
+        path = tmp_path / "headrace.db"
+        shutil.copy(request.getfixturevalue("migrated_file"), path)
+        found = Database(f"sqlite:///{path}")
+        yield found
+        found.close()
+        return
+    shared: Database = request.getfixturevalue("migrated_postgres")
+    with shared.transaction() as session:
+        for table in reversed(METADATA.sorted_tables):
+            session.execute(delete(table))
+    yield shared
+
+
+@pytest.fixture
+def pipeline(database: Database, queue: JobQueue, redis_url: str, project_id: str) -> Iterator[Pipeline]:
+    with Pipeline(database, queue, redis_url, project_id) as found:
+        yield found

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from models.job_store import JobStore
+from models.lease import ClaimedJob, rescue
+from models.publication import Usage
+from models.tables.batch import BatchStatus
+from models.tables.job import JobResult, JobStatus
+from tests.models.pipeline import Pipeline
+
+
+def result(pipeline: Pipeline, job_id: str) -> JobResult | None:
+    with pipeline.database.reading() as session:
+        return session.get(JobResult, job_id)
+
+
+def test_an_answer_is_stored_with_its_figures(pipeline: Pipeline) -> None:
+    job_id = pipeline.accept()
+    (claimed,) = pipeline.claim()
+
+    published = pipeline.publish(claimed, usage=Usage(5, 7, 3), since_first_token_seconds=0.5)
+
+    assert published == {job_id}
+    job, stored = pipeline.job(job_id), result(pipeline, job_id)
+    assert (job.status, job.error_code, job.lease_until) == ("succeeded", None, None)
+    assert (job.num_prompt_tokens, job.num_completion_tokens, job.num_cached_tokens) == (5, 7, 3)
+    assert job.finished_at is not None
+    assert job.first_token_at is not None
+    assert (job.finished_at - job.first_token_at).total_seconds() == 0.5
+    assert stored is not None
+    assert (stored.body, stored.error) == ('{"text":"hi"}', None)
+
+
+def test_a_failure_is_stored_with_its_reason(pipeline: Pipeline) -> None:
+    job_id = pipeline.accept()
+
+    pipeline.publish(
+        *pipeline.claim(), status=JobStatus.FAILED, body=None, error='{"code":"poison"}', error_code="poison"
+    )
+
+    job, stored = pipeline.job(job_id), result(pipeline, job_id)
+    assert (job.status, job.error_code) == ("failed", "poison")
+    assert stored is not None
+    assert (stored.body, stored.error) == (None, '{"code":"poison"}')
+
+
+def test_a_second_answer_is_discarded(pipeline: Pipeline) -> None:
+    job_id = pipeline.accept()
+    (claimed,) = pipeline.claim()
+    pipeline.publish(claimed)
+
+    assert pipeline.publish(claimed, body='{"text":"again"}') == set()
+
+    stored = result(pipeline, job_id)
+    assert stored is not None
+    assert stored.body == '{"text":"hi"}'
+
+
+def test_the_answer_of_a_worker_that_lost_the_job_is_discarded(pipeline: Pipeline) -> None:
+    job_id = pipeline.accept()
+    (stale,) = pipeline.claim(lease_seconds=-1)
+    rescue(pipeline.database)
+
+    assert pipeline.publish(stale) == set()
+    (owner,) = pipeline.claim()
+    assert pipeline.publish(stale) == set()
+
+    assert result(pipeline, job_id) is None
+    assert pipeline.publish(owner) == {job_id}
+
+
+def test_the_answer_to_a_cancelled_job_is_discarded(pipeline: Pipeline) -> None:
+    job_id = pipeline.accept()
+    (claimed,) = pipeline.claim()
+    JobStore(pipeline.database).cancel(pipeline.project_id, job_id)
+
+    assert pipeline.publish(claimed, usage=Usage(1, 1)) == set()
+
+    assert result(pipeline, job_id) is None
+    assert pipeline.job(job_id).num_prompt_tokens is None
+
+
+def test_a_stale_answer_does_not_spoil_its_neighbours(pipeline: Pipeline) -> None:
+    pipeline.accept(3)
+    claimed = pipeline.claim()
+    JobStore(pipeline.database).cancel(pipeline.project_id, claimed[1].id)
+
+    assert pipeline.publish(*claimed) == {claimed[0].id, claimed[2].id}
+
+
+def test_a_batch_adds_up_tokens_and_completes_with_its_last_job(pipeline: Pipeline) -> None:
+    batch_id = pipeline.accept(3)
+    first, second, third = pipeline.claim()
+
+    pipeline.publish(first, second, usage=Usage(5, 7))
+    before = pipeline.batch(batch_id)
+    pipeline.publish(third, status=JobStatus.FAILED, body=None, error="{}", error_code="x")
+
+    after = pipeline.batch(batch_id)
+    assert (before.status, before.running, before.succeeded) == (BatchStatus.IN_PROGRESS, 1, 2)
+    assert before.completed_at is None
+    assert (after.status, after.running, after.succeeded, after.failed) == (BatchStatus.COMPLETED, 0, 2, 1)
+    assert (after.num_prompt_tokens, after.num_completion_tokens) == (10, 14)
+    assert after.completed_at is not None
+
+
+def test_a_batch_completes_when_its_last_two_jobs_end_at_once(pipeline: Pipeline) -> None:
+    together = threading.Barrier(2)
+
+    def publish(claimed: ClaimedJob) -> None:
+        together.wait()
+        pipeline.publish(claimed)
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(25):
+            batch_id = pipeline.accept(2)
+            lines = [job.id for job in pipeline.jobs() if job.batch_id == batch_id]
+
+            list(pool.map(publish, pipeline.claim(*lines)))
+
+            batch = pipeline.batch(batch_id)
+            assert (batch.status, batch.succeeded, batch.running) == (BatchStatus.COMPLETED, 2, 0)
+    assert pipeline.counted() == pipeline.recounted()
+
+
+def test_opposite_orders_do_not_block_each_other(pipeline: Pipeline) -> None:
+    batch_ids = [pipeline.accept(10) for _ in range(2)]
+    claimed = pipeline.claim()
+    halves = [claimed[0::2], claimed[1::2][::-1]]
+    together = threading.Barrier(2)
+
+    def publish(number: int) -> set[str]:
+        together.wait()
+        return pipeline.publish(*halves[number])
+
+    with ThreadPoolExecutor(2) as pool:
+        published = list(pool.map(publish, range(2)))
+
+    assert [len(ids) for ids in published] == [10, 10]
+    assert [pipeline.batch(batch_id).status for batch_id in batch_ids] == [BatchStatus.COMPLETED] * 2

@@ -1,0 +1,28 @@
+"""`python -m worker`: run one worker until SIGTERM."""
+
+from __future__ import annotations
+
+import sys
+
+from models.errors import HeadraceError
+from models.logs import configure_logging
+from models.settings import load_settings
+
+
+def main() -> int:
+    """Run the worker and return its exit code; 2 means that it could not start."""
+    # Imported here: the heartbeat process imports this module again, and must stay without torch.
+    from engine.protocol import EngineError
+    from worker.runtime import Runtime
+
+    try:
+        settings = load_settings(bare_urls=True)
+        configure_logging(settings)
+        return Runtime(settings).run()
+    except (HeadraceError, EngineError, ValueError) as error:
+        print(f"headrace worker: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""What the stages of the pipeline hand to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.protocol import EngineOutput, EngineRequest
+from models.lease import ClaimedJob
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyJob:
+    """From intake to the engine: a claimed job and what the engine shall compute for it."""
+
+    job: ClaimedJob
+    request: EngineRequest
+    cost_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """From the engine to publish: this job runs now."""
+
+    job: ClaimedJob
+    num_prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """From intake or the engine to publish: this job cannot run, for a reason of its own."""
+
+    job: ClaimedJob
+    code: str
+    message: str
+    param: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """From the engine to publish: what one step has added, and when (monotonic seconds)."""
+
+    outputs: Sequence[EngineOutput]
+    at: float
+
+
+Event = Admitted | Refused | Stepped

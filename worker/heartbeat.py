@@ -1,0 +1,157 @@
+"""The heartbeat: a small process, without torch, that keeps a worker's leases alive.
+
+It ends with its worker: the pipe between them closes. It does not renew for a worker that is stopped or a
+zombie, and it kills one whose step never ends, so that others may take the jobs over.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import structlog
+
+from models.consumer import Consumer
+from models.database import Database
+from models.errors import ServiceUnavailable
+from models.fleet import Fleet
+from models.lease import Held, renew
+from models.logs import configure_logging
+from models.queue import JobQueue
+from models.settings import Settings
+from worker.progress import HangDetector, Progress
+
+_log = structlog.get_logger()
+
+#: Renewals in the span of one lease.
+_BEATS_PER_LEASE = 4
+#: Longest time between two looks at the worker.
+_MAX_BEAT_SECONDS = 7.5
+#: States in /proc of a process that computes nothing: stopped, traced, zombie, dead.
+_LIFELESS = frozenset("TtZX")
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """To the worker: these leases are no longer its own."""
+
+    job_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Renew these leases from now on."""
+
+    leases: tuple[Held, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """These jobs need no lease any more."""
+
+    job_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the worker has to say of itself."""
+
+    figures: Mapping[str, float]
+
+
+Message = Hold | Release | Figures
+
+
+class Heart:
+    """Renews leases and tells the worker which of them it has lost."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        worker_id: str,
+        pipe: Connection[Lost, Message],
+        progress: Progress,
+    ) -> None:
+        url = settings.redis_url or ""
+        self._settings = settings
+        self._worker_id = worker_id
+        self._pipe = pipe
+        self._progress = progress
+        self._database = Database(settings.sql_url)
+        queue = JobQueue(url, settings.redis_namespace)
+        self._consumer = Consumer(queue, url, model=settings.served_name, name=worker_id)
+        self._fleet = Fleet(self._database)
+        self._hang = HangDetector(settings.max_step_seconds)
+        self._held: dict[str, Held] = {}
+        self._figures: Mapping[str, float] = {}
+
+    def run(self) -> None:
+        """Beat until the worker is gone."""
+        pause = min(self._settings.lease_seconds / _BEATS_PER_LEASE, _MAX_BEAT_SECONDS)
+        worker_pid = os.getppid()
+        next_beat = time.monotonic() + pause
+        while os.getppid() == worker_pid:
+            try:
+                if self._pipe.poll(max(0.0, next_beat - time.monotonic())):
+                    self._take(self._pipe.recv())
+                    continue
+            except (EOFError, OSError):
+                return
+            next_beat = time.monotonic() + pause
+            if self._hang.is_hung(self._progress.sample(), now=time.monotonic()):
+                _log.error("worker_hung", worker_id=self._worker_id, pid=worker_pid)
+                os.kill(worker_pid, signal.SIGKILL)
+                return
+            if process_state(worker_pid) not in _LIFELESS:
+                self._beat()
+
+    def _take(self, message: Message) -> None:
+        match message:
+            case Hold(leases):
+                self._held |= {held.job_id: held for held in leases}
+            case Release(job_ids):
+                for job_id in job_ids:
+                    self._held.pop(job_id, None)
+            case Figures(figures):
+                self._figures = figures
+
+    def _beat(self) -> None:
+        held = list(self._held.values())
+        try:
+            lost = renew(self._database, held, lease_seconds=self._settings.lease_seconds)
+            self._fleet.beat(self._worker_id, self._figures)
+            for job_id in lost:
+                del self._held[job_id]
+            if lost:
+                _log.warning("leases_lost", num_jobs=len(lost))
+                self._pipe.send(Lost(tuple(lost)))
+            # Redis comes last: it may be away, and only the lease in SQL decides.
+            self._consumer.renew(kept.entry for kept in held if kept.job_id not in lost)
+        except ServiceUnavailable as error:
+            _log.warning("heartbeat_missed", error=error.message)
+
+
+def keep_alive(
+    settings: Settings, worker_id: str, pipe: Connection[Lost, Message], progress: Progress
+) -> None:
+    """Be the heartbeat process of a worker until that worker is gone."""
+    # The worker decides when its leases end; a Ctrl-C for the whole terminal is meant for the worker.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    configure_logging(settings)
+    Heart(settings, worker_id, pipe, progress).run()
+
+
+def process_state(pid: int) -> str:
+    """Return the one-letter state of a process; `R` where the system does not tell."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "R"
+    # The name before the state is in parentheses and may itself hold some.
+    return status.rpartition(")")[2].split()[0]

@@ -1,0 +1,84 @@
+"""The engine's own stage: admit what is ready, step, pass on what came out."""
+
+from __future__ import annotations
+
+import queue
+import time
+
+import structlog
+
+from engine.protocol import Engine, RequestRejected
+from worker.events import Admitted, ReadyJob, Refused, Stepped
+from worker.meter import Meter
+from worker.pipeline import Pipeline
+from worker.progress import Progress
+
+_log = structlog.get_logger()
+
+#: How long an idle engine waits for a job before it looks around.
+_IDLE_SECONDS = 0.1
+
+
+class EngineLoop:
+    """The one thread that touches the engine."""
+
+    def __init__(
+        self, pipeline: Pipeline, *, engine: Engine, progress: Progress, meter: Meter, drain_seconds: float
+    ) -> None:
+        self._pipeline = pipeline
+        self._engine = engine
+        self._progress = progress
+        self._meter = meter
+        self._drain_seconds = drain_seconds
+
+    def run(self) -> None:
+        """Compute until told to stop; then go on with what runs for `drain_seconds` at most."""
+        while not self._pipeline.stopping.is_set():
+            self._turn()
+        until = time.monotonic() + self._drain_seconds
+        while self._engine.has_work() and time.monotonic() < until:
+            self._abort_asked()
+            self._step()
+
+    def _turn(self) -> None:
+        self._abort_asked()
+        self._admit()
+        if self._engine.has_work():
+            self._step()
+
+    def _step(self) -> None:
+        with self._progress.step():
+            outputs = self._engine.step()
+        self._pipeline.admission.settle(self._engine.room())
+        self._meter.count(sum(len(output.token_ids) for output in outputs))
+        if outputs:
+            self._pipeline.events.put(Stepped(outputs, time.monotonic()))
+
+    def _admit(self) -> None:
+        """Add all that is ready; an engine with nothing to do waits a moment for the first."""
+        wait = not self._engine.has_work()
+        while True:
+            try:
+                ready = self._pipeline.ready.get(block=wait, timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                return
+            wait = False
+            self._add(ready)
+            self._pipeline.admission.settle(self._engine.room(), [ready.cost_tokens])
+
+    def _add(self, ready: ReadyJob) -> None:
+        try:
+            self._engine.add(ready.request)
+        except RequestRejected as error:
+            self._pipeline.events.put(Refused(ready.job, error.code, f"{error}"))
+            return
+        num_prompt_tokens = len(ready.request.token_ids)
+        self._meter.count(num_prompt_tokens)
+        self._pipeline.events.put(Admitted(ready.job, num_prompt_tokens))
+
+    def _abort_asked(self) -> None:
+        while True:
+            try:
+                self._engine.abort(self._pipeline.aborts.get_nowait())
+            except queue.Empty:
+                return

@@ -1,0 +1,28 @@
+"""What the three stages share: the bounded queues between them, the leases, and the word to stop."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+from engine.protocol import Room
+from worker.admission import Admission
+from worker.events import Event, ReadyJob
+from worker.leases import Leases
+
+#: Steps that publish may lag behind the engine before the engine waits.
+_EVENTS_BOUND = 256
+
+
+class Pipeline:
+    """intake ── ready ──> engine ── events ──> publish."""
+
+    def __init__(self, room: Room, leases: Leases) -> None:
+        self.stopping = threading.Event()
+        self.admission = Admission(room)
+        self.leases = leases
+        self.ready: queue.Queue[ReadyJob] = queue.Queue(maxsize=max(1, room.seats))
+        #: None is the last thing put in.
+        self.events: queue.Queue[Event | None] = queue.Queue(maxsize=_EVENTS_BOUND)
+        #: Jobs that the engine shall drop; unbounded, since it only ever holds ids of running jobs.
+        self.aborts: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -1,0 +1,93 @@
+"""From a claimed job to a request for the engine: reading the body and tokenising."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from engine.chat_template import ChatTemplateError
+from engine.protocol import EngineRequest
+from engine.sampling import SamplingParams
+from engine.tokenizer import Tokenizer
+from models.lease import ClaimedJob
+from models.request import ENDPOINTS, ChatBody, InferenceBody
+from models.strict_json import parse_json
+from models.tables.job import Lane
+from worker.events import ReadyJob, Refused
+
+#: The engine runs lower numbers first.
+_PRIORITIES = {Lane.INTERACTIVE: 0, Lane.STANDARD: 1, Lane.BULK: 2}
+
+
+class Preparer:
+    """Turns jobs into engine requests for one model."""
+
+    def __init__(self, tokenizer: Tokenizer, *, max_model_len: int, default_max_tokens: int) -> None:
+        self._tokenizer = tokenizer
+        self._max_model_len = max_model_len
+        self._default_max_tokens = default_max_tokens
+
+    def prepare(self, job: ClaimedJob) -> ReadyJob | Refused:
+        """Return what the engine shall compute, or why this job cannot run."""
+        body: dict[str, Any] = {"model": job.model, **parse_json(job.body)}
+        try:
+            request = ENDPOINTS[job.endpoint].model_validate(body)
+            token_ids = self._encode(request)
+        except (ValidationError, KeyError) as error:
+            # Accept checked it; so it was accepted by another version of Headrace.
+            return Refused(job, "invalid_request", f"The stored request cannot be read: {error}.")
+        except ChatTemplateError as error:
+            return Refused(job, "invalid_value", f"The chat template refused: {error}.", "body.messages")
+        room = self._max_model_len - len(token_ids)
+        if room < 1:
+            return Refused(
+                job, "context_length_exceeded", self._too_long(len(token_ids)), _prompt_param(request)
+            )
+        max_tokens = request.completion_limit or min(self._default_max_tokens, room)
+        if max_tokens > room:
+            message = f"{self._too_long(len(token_ids))[:-1]} and max_tokens asks for {max_tokens} more."
+            return Refused(job, "context_length_exceeded", message, "body.max_tokens")
+        return ReadyJob(job, self._request(job, request, token_ids, max_tokens), len(token_ids) + max_tokens)
+
+    def _encode(self, request: InferenceBody) -> list[int]:
+        if isinstance(request, ChatBody):
+            messages = [{"role": message.role, "content": message.text} for message in request.messages]
+            return self._tokenizer.encode_chat(messages)
+        return self._tokenizer.encode_text(request.prompt_text)
+
+    def _request(
+        self, job: ClaimedJob, request: InferenceBody, token_ids: list[int], max_tokens: int
+    ) -> EngineRequest:
+        return EngineRequest(
+            id=job.id,
+            token_ids=token_ids,
+            max_tokens=max_tokens,
+            sampling=SamplingParams(
+                temperature=request.temperature,
+                top_p=request.top_p,
+                top_k=request.top_k or 0,
+                seed=job.seed,
+                stop_token_ids=tuple(request.stop_token_ids),
+                ignore_eos=request.ignore_eos,
+            ),
+            stop=request.stop_strings,
+            priority=_PRIORITIES[job.lane],
+            deadline=monotonic_deadline(job.deadline_at),
+        )
+
+    def _too_long(self, num_tokens: int) -> str:
+        return f"The context holds {self._max_model_len} tokens; the prompt has {num_tokens}."
+
+
+def monotonic_deadline(deadline_at: datetime | None) -> float | None:
+    """Translate a time into this process's monotonic seconds."""
+    if deadline_at is None:
+        return None
+    return time.monotonic() + (deadline_at - datetime.now(UTC)).total_seconds()
+
+
+def _prompt_param(request: InferenceBody) -> str:
+    return "body.messages" if isinstance(request, ChatBody) else "body.prompt"

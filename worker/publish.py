@@ -1,0 +1,127 @@
+"""Publish, the last stage: put answers together, commit them, acknowledge, wake whoever waits."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from models.consumer import Consumer
+from models.database import Database
+from models.errors import DatabaseUnavailable, QueueUnavailable
+from models.lease import ClaimedJob
+from models.publication import Outcome, publish
+from models.signals import Signal, Signals
+from models.tables.job import JobStatus
+from worker.answer import Answer, error_text
+from worker.events import Admitted, Event, Refused, Stepped
+from worker.pipeline import Pipeline
+
+_log = structlog.get_logger()
+
+#: Pauses between tries to commit while the database is away: the first, and the longest.
+_FIRST_RETRY_SECONDS = 0.5
+_LAST_RETRY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job that needs no more computing, and the outcome to store if there is one."""
+
+    job: ClaimedJob
+    outcome: Outcome | None
+
+
+class Publisher:
+    """Stores results in the order commit, acknowledge, wake: no other order is safe."""
+
+    def __init__(
+        self, pipeline: Pipeline, *, database: Database, consumer: Consumer, signals: Signals
+    ) -> None:
+        self._pipeline = pipeline
+        self._database = database
+        self._consumer = consumer
+        self._signals = signals
+        self._answers: dict[str, Answer] = {}
+
+    def run(self) -> None:
+        """Publish until the last event has been seen."""
+        more = True
+        while more:
+            events = self._next_events()
+            more = events[-1] is not None
+            ended = [one for event in events if event is not None for one in self._take(event)]
+            if ended:
+                self._store(ended)
+
+    def _next_events(self) -> list[Event | None]:
+        """Wait for an event and take along all that came meanwhile, so that they share a transaction."""
+        events = [self._pipeline.events.get()]
+        while events[-1] is not None:
+            try:
+                events.append(self._pipeline.events.get_nowait())
+            except queue.Empty:
+                break
+        return events
+
+    def _take(self, event: Event) -> list[Ended]:
+        match event:
+            case Admitted(job, num_prompt_tokens):
+                self._answers[job.id] = Answer(job, num_prompt_tokens)
+                return []
+            case Refused():
+                return [Ended(event.job, _refusal(event))]
+            case Stepped():
+                return self._add(event)
+
+    def _add(self, step: Stepped) -> list[Ended]:
+        ended = []
+        for output in step.outputs:
+            answer = self._answers[output.id]
+            answer.add(output, step.at)
+            if output.finish_reason is not None:
+                ended.append(Ended(answer.job, answer.outcome(output, step.at)))
+                del self._answers[output.id]
+        return ended
+
+    def _store(self, ended: Sequence[Ended]) -> None:
+        outcomes = [one.outcome for one in ended if one.outcome is not None]
+        stored = self._commit(outcomes) if outcomes else set()
+        if stored is None:
+            return
+        if len(stored) < len(outcomes):
+            _log.warning("results_discarded", num_jobs=len(outcomes) - len(stored))
+        jobs = [one.job for one in ended]
+        self._pipeline.leases.release([job.id for job in jobs])
+        try:
+            self._signals.send(Signal.DONE, [job.id for job in jobs])
+            self._consumer.acknowledge([job.held.entry for job in jobs])
+        except QueueUnavailable as error:
+            # The entries are found by their idle time, and dropped since their jobs have ended.
+            _log.warning("acknowledge_failed", error=error.message, num_jobs=len(jobs))
+
+    def _commit(self, outcomes: Sequence[Outcome]) -> set[str] | None:
+        """Store outcomes, as often as it takes; None when the worker must stop before it succeeded."""
+        pause = _FIRST_RETRY_SECONDS
+        while True:
+            try:
+                return publish(self._database, outcomes)
+            except DatabaseUnavailable as error:
+                _log.warning("publish_delayed", error=error.message, num_jobs=len(outcomes))
+            if self._pipeline.stopping.is_set():
+                # The leases run out, and the jobs are computed again elsewhere.
+                return None
+            self._pipeline.stopping.wait(pause)
+            pause = min(2 * pause, _LAST_RETRY_SECONDS)
+
+
+def _refusal(event: Refused) -> Outcome:
+    return Outcome(
+        event.job.id,
+        event.job.held.token,
+        JobStatus.FAILED,
+        error=error_text(event.code, event.message, event.param),
+        error_code=event.code,
+    )

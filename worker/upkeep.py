@@ -1,0 +1,94 @@
+"""Upkeep: what has to happen again and again, whoever does it; every worker does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from models.consumer import Consumer
+from models.database import Database
+from models.dispatch import Dispatcher
+from models.errors import ServiceUnavailable
+from models.lease import release_entries, rescue
+from models.signals import Signal, Signals
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Chore:
+    """Something to do every so often, and when it is due next (monotonic seconds)."""
+
+    every_seconds: float
+    do: Callable[[], object]
+    due_at: float = 0.0
+
+
+class Upkeep:
+    """Dispatches, reclaims, rescues, expires and reconciles until told to stop."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        consumer: Consumer,
+        dispatcher: Dispatcher,
+        signals: Signals,
+        lease_seconds: float,
+    ) -> None:
+        self._database = database
+        self._consumer = consumer
+        self._dispatcher = dispatcher
+        self._signals = signals
+        self._lease_seconds = lease_seconds
+        self._chores = [
+            Chore(1.0, self._reclaim),
+            Chore(2.0, self._rescue),
+            Chore(2.0, self._expire),
+            Chore(30.0, dispatcher.reconcile),
+            # Last, so that what the others set free is published at once.
+            Chore(1.0, dispatcher.dispatch),
+        ]
+
+    def also(self, every_seconds: float, do: Callable[[], object]) -> None:
+        """Add a chore of the caller's own."""
+        self._chores.insert(0, Chore(every_seconds, do))
+
+    def run(self, stopping: threading.Event) -> None:
+        """Do what is due until told to stop."""
+        while not stopping.wait(self._next_pause()):
+            for chore in self._chores:
+                if chore.due_at <= time.monotonic():
+                    chore.due_at = time.monotonic() + chore.every_seconds
+                    self._try(chore.do)
+
+    def _next_pause(self) -> float:
+        return max(0.0, min(chore.due_at for chore in self._chores) - time.monotonic())
+
+    def _try(self, do: Callable[[], object]) -> None:
+        try:
+            do()
+        except ServiceUnavailable as error:
+            _log.warning("upkeep_failed", error=error.message)
+
+    def _reclaim(self) -> None:
+        """Drop entries that nobody works on; the jobs behind them are published anew."""
+        entries = self._consumer.reclaim(idle_seconds=self._lease_seconds)
+        if entries:
+            _log.warning("entries_reclaimed", num_entries=len(entries))
+            release_entries(self._database, entries)
+            self._consumer.acknowledge(entries)
+
+    def _rescue(self) -> None:
+        rescued = rescue(self._database)
+        if rescued:
+            _log.warning("jobs_rescued", num_jobs=len(rescued))
+
+    def _expire(self) -> None:
+        expired = self._dispatcher.expire()
+        if expired:
+            self._signals.send(Signal.DONE, expired)

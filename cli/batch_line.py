@@ -72,18 +72,19 @@ def _draft(value: dict[str, Any], line: int, seen: set[str], settings: Settings)
     custom_id = _custom_id(value)
     if custom_id is not None:
         seen.add(custom_id)
-    url, content = value.get("url"), value.get("body")
-    if isinstance(content, dict) and isinstance(url, str) and url in ENDPOINTS:
+    endpoint, content = value.get("url"), value.get("body")
+    body = None
+    if isinstance(content, dict) and isinstance(endpoint, str) and endpoint in ENDPOINTS:
         try:
-            body = read_body(url, content, settings)
+            body = read_body(endpoint, content, settings)
         except InvalidRequest as error:
             faults += error.faults
-    if faults:
+    if faults or body is None:
         raise InvalidRequest(faults)
     return JobDraft(
-        endpoint=url,
+        endpoint=str(endpoint),
         model=body.model,
-        body=content,
+        body=value["body"],
         cost_tokens=estimate_cost(body, default_max_tokens=settings.default_max_tokens),
         seed=body.seed,
         lane=Lane.BULK,
@@ -114,7 +115,9 @@ def _custom_id_faults(value: dict[str, Any], seen: set[str]) -> Iterator[Fault]:
         message = f"custom_id must be a string of 1 to {_MAX_CUSTOM_ID_CHARACTERS} characters."
         yield Fault("invalid_value", message, "custom_id")
     elif custom_id in seen:
-        yield Fault("duplicate_custom_id", f"custom_id {custom_id!r} is used by an earlier line.", "custom_id")
+        yield Fault(
+            "duplicate_custom_id", f"custom_id {custom_id!r} is used by an earlier line.", "custom_id"
+        )
 
 
 def _custom_id(value: Any) -> str | None:

@@ -66,18 +66,14 @@ class BatchRun:
             ledger = stack.enter_context(closing(RunLedger(self._folder)))
             if source.drafts and not ledger.is_complete:
                 self._compute(source, ledger, lock, summary)
-            records = answer_records(
-                source.num_lines, ledger.lines(), source.bad, input_sha256=source.sha256
-            )
+            records = answer_records(source.num_lines, ledger.lines(), source.bad, input_sha256=source.sha256)
             write_records(summary.count(records), self._folder.part, self._folder.output)
             if not keep:
                 ledger.close()
                 self._folder.remove()
         return summary
 
-    def _compute(
-        self, source: RunInput, ledger: RunLedger, lock: InstanceLock, summary: RunSummary
-    ) -> None:
+    def _compute(self, source: RunInput, ledger: RunLedger, lock: InstanceLock, summary: RunSummary) -> None:
         if notice := first_start_notice(self._settings):
             self._progress.say(notice)
         with EmbeddedValkey(self._folder.path, lock=lock) as valkey:

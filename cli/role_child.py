@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 
 from cli.child import ChildSpec
+from cli.loopback import url_host
 from cli.role import role_argv
 from models.errors import HeadraceError
 from models.fleet import Fleet
@@ -59,12 +60,6 @@ def child_environment(settings: Settings) -> Mapping[str, str]:
         if name.upper() not in ours and name not in _BARE_URLS
     }
     return {**kept, **settings.as_environment()}
-
-
-def url_host(host: str) -> str:
-    """The host part of a URL for a client on this machine, when a server listens on `host`."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
-    return f"[{host}]" if ":" in host else host
 
 
 def _answers(url: str) -> bool:

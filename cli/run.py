@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cli.json_output import AsJson, print_json
 from cli.setting_flags import LOG_FLAGS, WORKER_FLAGS, Flags, setting_flags
 from models.errors import StartupError
 from models.settings import Settings, load_settings
@@ -20,10 +21,14 @@ def run(
         typer.Option("--output", "-o", help="Answers, in the order of IN; their `line` counts from 1."),
     ],
     *,
-    overwrite: Annotated[bool, typer.Option(help="Replace an output that is there already.")] = False,
-    keep: Annotated[bool, typer.Option(help="Keep OUTPUT.headrace/ when the output is complete.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an output that is there already.")
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep OUTPUT.headrace/ when the output is complete.")
+    ] = False,
     print_answers: Annotated[bool, typer.Option("--print", help="Show the answers on stdout.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Summary as JSON, last line of stdout.")] = False,
+    as_json: AsJson = False,
     flags: Flags,
 ) -> None:
     """Answer a file of requests. Killed and started again, it goes on where it was.
@@ -55,7 +60,7 @@ def run(
         _print_answers(output)
     typer.echo(summary.text(), err=True)
     if as_json:
-        _print_json(summary.as_json())
+        print_json(summary.as_json())
     raise typer.Exit(1 if summary.failed else 0)
 
 
@@ -73,9 +78,3 @@ def _print_answers(output: Path) -> None:
         error = answer_error(record)
         text = answer_text(record) if error is None else f"{error['code']}: {error['message']}"
         typer.echo(f"[{record['line']}] {record['custom_id'] or ''}\n{(text or '').strip()}\n")
-
-
-def _print_json(value: object) -> None:
-    from models.strict_json import dump_json
-
-    typer.echo(dump_json(value))

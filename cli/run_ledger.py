@@ -36,9 +36,7 @@ class RunLedger:
     def accept(self, drafts: Sequence[JobDraft], settings: Settings, *, redis_url: str) -> Batch:
         """Store the jobs, unless an earlier start did, and return their batch."""
         if self._folder.batch_id is None:
-            submission = Submission(
-                self._project_id, drafts, as_batch=True, idempotency_key=_IDEMPOTENCY_KEY
-            )
+            submission = Submission(self._project_id, drafts, as_batch=True, idempotency_key=_IDEMPOTENCY_KEY)
             with closing(JobQueue(redis_url, settings.redis_namespace)) as queue:
                 acceptance = Acceptance(self.database, queue, dispatch_depth=settings.dispatch_depth)
                 self._folder.remember_batch(self._accept(acceptance, submission))

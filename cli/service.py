@@ -8,8 +8,9 @@ from pathlib import Path
 
 from cli.first_start import first_start_notice
 from cli.instance_lock import InstanceLock
+from cli.loopback import url_host
 from cli.port import check_port_free
-from cli.role_child import api_child, url_host, worker_child
+from cli.role_child import api_child, worker_child
 from cli.supervisor import Supervisor
 from cli.valkey import EmbeddedValkey
 from models.database import Database

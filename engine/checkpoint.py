@@ -96,7 +96,7 @@ def _convert_into(target: Path, file: Path) -> None:
     # Imports torch and transformers, which the rest of this module must not.
     from engine.conversion import convert_gguf
 
-    _log.info("converting the model once", file=file.name, folder=str(target))
+    _log.info("model_conversion_started", file=file.name, folder=str(target))
     # Remains of a start that was killed here: the lock says that nobody works on them.
     for remains in target.parent.glob(f".{target.name}-*"):
         shutil.rmtree(remains, ignore_errors=True)

@@ -104,7 +104,7 @@ class TorchEngine:
             return self._runner.run(plan)
         except Exception as error:
             ids = [span.sequence.request.id for span in plan.spans]
-            _log.exception("a step failed as a whole", job_ids=ids, num_tokens=plan.num_tokens)
+            _log.exception("step_failed", job_ids=ids, num_tokens=plan.num_tokens)
             raise EngineLost(f"a step of {plan.num_tokens} tokens failed: {error}") from error
 
     def _end_overdue(self) -> list[EngineOutput]:
@@ -133,7 +133,7 @@ class TorchEngine:
                 raise ArithmeticError("the model's output was not finite for this request")
             output = self._advance(sequence, sampled.token)
         except Exception as error:
-            _log.exception("a request failed alone", job_id=id)
+            _log.exception("request_failed", job_id=id)
             output = EngineOutput(id=id, finish_reason=FinishReason.ERROR, error=str(error))
         if output.finish_reason is not None:
             self._forget(sequence)
@@ -183,7 +183,7 @@ def build_engine(config: EngineConfig) -> TorchEngine:
     cache = KVCache(network.layers, num_blocks=num_blocks, block_size=config.block_size)
     scheduler = Scheduler(blocks, max_num_seqs=config.max_num_seqs, token_budget=config.token_budget)
     runner = Runner(network, cache, block_size=config.block_size)
-    _log.info("the engine is ready", model=config.model, **asdict(limits))
+    _log.info("engine_ready", model=config.model, **asdict(limits))
     return TorchEngine(runner=runner, scheduler=scheduler, tokenizer=tokenizer, limits=limits)
 
 

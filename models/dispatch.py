@@ -18,8 +18,8 @@ from models.tables.project import JobCount
 
 _log = structlog.get_logger()
 
-#: Cost that a project may spend before the next one's turn.
-_QUANTUM_TOKENS = 2048
+#: Cost that a project may spend before the next one's turn; small, so that cheap jobs take turns too.
+_QUANTUM_TOKENS = 16
 #: An entry younger than this may still be on its way from accept.
 _ARRIVAL_SECONDS = 5.0
 #: Overdue jobs moved by one transaction.

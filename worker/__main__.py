@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from models.errors import HeadraceError
@@ -11,6 +12,9 @@ from models.settings import load_settings
 
 def main() -> int:
     """Run the worker and return its exit code; 2 means that it could not start."""
+    # Threads of OpenMP that spin while they wait take the cores from tokenising and publishing, and from
+    # each other where the machine is shared. Read when torch is loaded, so it is set before.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # Imported here: the heartbeat process imports this module again, and must stay without torch.
     from engine.protocol import EngineError
     from worker.runtime import Runtime

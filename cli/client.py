@@ -1,0 +1,132 @@
+"""An HTTP client of the API, as the client commands need it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+
+from cli.loopback import url_host
+from models.errors import HeadraceError, StartupError
+from models.settings import Settings
+
+#: How long an answer may take, on top of the time it was asked to wait.
+_ANSWER_SECONDS = 30.0
+_CONNECT_SECONDS = 5.0
+
+
+class ApiError(HeadraceError):
+    """The API refused a request."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(f"{code}: {message}")
+
+
+class ApiUnreachable(HeadraceError):
+    """The API cannot be reached."""
+
+    code = "api_unreachable"
+
+
+class Client:
+    """Speaks to one Headrace. Raises ApiError for what it refuses, ApiUnreachable when it is not there."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._url = api_url(settings)
+        # A proxy in the environment is for the outside, and must not be asked for this machine.
+        self._http = httpx2.Client(
+            base_url=self._url,
+            headers={"Authorization": f"Bearer {_key(settings)}"},
+            timeout=httpx2.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS),
+            trust_env=not _is_loopback(self._url.host),
+        )
+
+    def get(
+        self, path: str, *, query: Mapping[str, Any] | None = None, wait_seconds: float = 0.0
+    ) -> dict[str, Any]:
+        """Read a resource, in a request that the server may hold open for `wait_seconds`."""
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        if wait_seconds > 0:
+            given["wait"] = f"{wait_seconds:g}"
+        timeout = httpx2.Timeout(_ANSWER_SECONDS + wait_seconds, connect=_CONNECT_SECONDS)
+        return self._send("GET", path, params=given, timeout=timeout)
+
+    def post(
+        self, path: str, body: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
+    ) -> dict[str, Any]:
+        """Send a body, or none, and return the answer."""
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        return self._send("POST", path, json=body, headers=headers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+    def _send(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        try:
+            answer = self._http.request(method, path, **options)
+        except httpx2.TimeoutException as error:
+            raise ApiUnreachable(f"{self._url} does not answer in time; try again") from error
+        except httpx2.HTTPError as error:
+            raise ApiUnreachable(f"cannot reach {self._url} ({error}); is `headrace up` running?") from error
+        return self._read(answer)
+
+    def _read(self, answer: httpx2.Response) -> dict[str, Any]:
+        try:
+            value = answer.json()
+        except ValueError:
+            value = None
+        if answer.is_success and isinstance(value, dict):
+            return value
+        if isinstance(value, dict) and isinstance(value.get("error"), dict):
+            raise _refusal(value)
+        raise ApiError("not_headrace", f"{self._url} answers {answer.status_code}, not as Headrace does")
+
+
+def api_url(settings: Settings) -> httpx2.URL:
+    """The base URL of the API, which ends in `/v1`. Raises StartupError for what is no URL."""
+    given = settings.api_url or f"http://{url_host(settings.host)}:{settings.port}/v1"
+    try:
+        url = httpx2.URL(given)
+    except httpx2.InvalidURL as error:
+        raise StartupError(f"the API's URL {given!r} is not valid: {error}") from error
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise StartupError(f"the API's URL {given!r} must look like http://127.0.0.1:8000/v1")
+    return url.copy_with(path="/v1") if url.path in {"", "/"} else url
+
+
+def _refusal(value: Mapping[str, Any]) -> ApiError:
+    error = value["error"]
+    details = value.get("details") or []
+    message = " ".join(fault["message"] for fault in details) if len(details) > 1 else error.get("message")
+    return ApiError(error.get("code") or "error", str(message))
+
+
+def _key(settings: Settings) -> str:
+    if settings.api_key is not None:
+        return settings.api_key.get_secret_value()
+    path = settings.data_dir / "api_key"
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise StartupError(
+            f"no API key: {path} cannot be read ({error.strerror}); set HEADRACE_API_KEY, "
+            "or give the server's folder with --data-dir"
+        ) from error
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,70 @@
+"""Waiting for a job or a batch, and showing it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+
+from cli.client import Client
+from cli.job_text import batch_text, job_text
+from cli.json_output import print_json
+
+#: Longest time that one request asks the server to wait.
+_POLL_SECONDS = 25.0
+#: Time between two looks at a batch, which the API cannot hold a request open for.
+_BATCH_LOOK_SECONDS = 0.5
+
+_BATCH_ENDS = frozenset({"completed", "failed", "expired", "cancelled"})
+_JOB_ENDS = frozenset({"succeeded", "failed", "expired", "cancelled"})
+
+
+def is_batch(resource_id: str) -> bool:
+    """Whether an id is a batch's rather than a job's."""
+    return resource_id.startswith("batch_")
+
+
+def follow(client: Client, resource_id: str, *, wait_seconds: float | None) -> dict[str, Any]:
+    """Return a job or batch once it is finished, or as it is after `wait_seconds` (None: no limit)."""
+    end_at = None if wait_seconds is None else time.monotonic() + wait_seconds
+    while True:
+        left = _POLL_SECONDS if end_at is None else max(0.0, end_at - time.monotonic())
+        if is_batch(resource_id):
+            resource = client.get(f"batches/{resource_id}")
+        else:
+            resource = client.get(f"jobs/{resource_id}", wait_seconds=min(left, _POLL_SECONDS))
+        if is_finished(resource) or left <= 0:
+            return resource
+        if is_batch(resource_id):
+            time.sleep(min(left, _BATCH_LOOK_SECONDS))
+
+
+def is_finished(resource: Mapping[str, Any]) -> bool:
+    """Whether a job or batch will not change any more."""
+    return resource["status"] in (_BATCH_ENDS if is_batch(resource["id"]) else _JOB_ENDS)
+
+
+def results(client: Client, batch_id: str) -> Iterator[dict[str, Any]]:
+    """Yield the results of a batch in the order of its requests."""
+    after: int | None = None
+    while True:
+        page = client.get(f"batches/{batch_id}/results", query={"after": after, "limit": 1000})
+        yield from page["data"]
+        if not page["has_more"]:
+            return
+        after = page["last_line"]
+
+
+def show(resource: Mapping[str, Any], *, as_json: bool) -> int:
+    """Print a job or batch; return the exit code: 1 when it or any of its jobs did not succeed."""
+    if as_json:
+        print_json(resource)
+    else:
+        text = batch_text if is_batch(resource["id"]) else job_text
+        typer.echo(text(resource, now=datetime.now(UTC)))
+    if is_batch(resource["id"]):
+        return 1 if resource["request_counts"]["failed"] else 0
+    return 1 if resource["status"] in _JOB_ENDS - {"succeeded"} else 0

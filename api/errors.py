@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 import structlog
-from flask import Flask, Response
+from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from api.replies import ErrorBody, ErrorReply, FaultBody, reply
@@ -93,13 +93,16 @@ def _answer_ours(error: HeadraceError) -> Response:
             FaultBody(code=f.code, message=f.message, param=f.param, line=f.line) for f in error.faults
         ]
     # What a database or Redis says of itself is for the log.
-    message = (type(error)().message) if isinstance(error, ServiceUnavailable) else error.message
+    message = type(error)().message if isinstance(error, ServiceUnavailable) else error.message
     return _answer(status, error.code, message, param=param, details=details)
 
 
 def _answer_http(error: HTTPException) -> Response:
     status = HTTPStatus(error.code or HTTPStatus.INTERNAL_SERVER_ERROR)
-    answer = _answer(status, status.phrase.lower().replace(" ", "_"), error.description or status.phrase)
+    message = error.description or status.phrase
+    if status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
+        message = f"There is no {request.method} {request.path} here; /openapi.json lists all routes."
+    answer = _answer(status, status.phrase.lower().replace(" ", "_"), message)
     if isinstance(error, MethodNotAllowed) and error.valid_methods:
         answer.headers["Allow"] = ", ".join(sorted(error.valid_methods))
     return answer

@@ -74,9 +74,11 @@ def _look(house: Services) -> Readiness:
         require_migrated(house.database)
         workers = Counter(worker.model for worker in house.fleet.alive())
     except DatabaseUnavailable:
-        return _unavailable("unavailable", "unknown", redis, [*reasons, "the database does not answer"])
+        reasons.append("the database does not answer")
+        return _unavailable(database="unavailable", migrations="unknown", redis=redis, reasons=reasons)
     except StartupError as error:
-        return _unavailable("ok", "missing", redis, [*reasons, error.message])
+        reasons.append(error.message)
+        return _unavailable(database="ok", migrations="missing", redis=redis, reasons=reasons)
     by_model = {name: workers[name] for name in house.settings.allowed_models}
     reasons += [f"no worker of {name} is alive" for name, number in by_model.items() if number == 0]
     return Readiness(
@@ -99,6 +101,7 @@ def _look_at_redis(house: Services) -> tuple[Literal["ok", "unavailable"], list[
 
 
 def _unavailable(
+    *,
     database: Literal["ok", "unavailable"],
     migrations: Literal["unknown", "missing"],
     redis: Literal["ok", "unavailable"],

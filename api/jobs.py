@@ -45,13 +45,13 @@ def create() -> Response:
     value = read_object(max_bytes=house.settings.max_body_bytes)
     submission = _read_submission(value)
     accepted_id = house.acceptance.accept(submission)
-    _log.info("accepted", id=accepted_id, num_jobs=len(submission.drafts))
     if submission.as_batch:
+        _log.info("batch_accepted", batch_id=accepted_id, num_jobs=len(submission.drafts))
         batch = view_batch(house.batches.find(submission.project_id, accepted_id))
         return _accepted(batch, f"/v1/batches/{accepted_id}")
-    return _accepted(
-        _describe(house.jobs.find(submission.project_id, accepted_id)), f"/v1/jobs/{accepted_id}"
-    )
+    _log.info("job_accepted", job_id=accepted_id)
+    job = _describe(house.jobs.find(submission.project_id, accepted_id))
+    return _accepted(job, f"/v1/jobs/{accepted_id}")
 
 
 @blueprint.get("/<job_id>")
@@ -102,7 +102,7 @@ def cancel(job_id: str) -> Response:
     if before == JobStatus.RUNNING:
         house.hint(Signal.CANCEL, [job_id])
     if before not in FINAL_STATUSES:
-        _log.info("cancelled", job_id=job_id, was=before)
+        _log.info("job_cancelled", job_id=job_id, was=before)
     house.hint(Signal.DONE, [job_id])
     return reply(_describe(house.jobs.find(project_id(), job_id)))
 

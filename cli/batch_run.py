@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from typing import Any
 
 from cli.answer_file import answer_records, write_records
 from cli.child import ChildSpec
@@ -28,6 +29,9 @@ from models.settings import Settings
 #: Time between two looks at the batch's counters.
 LOOK_SECONDS = 0.1
 
+#: The only worker is watched by its supervisor; a lease that outlives both makes the next start wait.
+LEASE_SECONDS = 10.0
+
 
 class RunStopped(HeadraceError):
     """Stopped; the same command goes on."""
@@ -48,7 +52,9 @@ class BatchRun:
     ) -> None:
         self._folder = folder
         # Only the model that is loaded can answer; and no database but the run's own is touched.
-        own = {"database_url": folder.database_url, "models": settings.served_name}
+        own: dict[str, Any] = {"database_url": folder.database_url, "models": settings.served_name}
+        if "lease_seconds" not in settings.model_fields_set:
+            own["lease_seconds"] = LEASE_SECONDS
         self._settings = settings.model_copy(update=own)
         self._progress = progress
         self._worker_argv = worker_argv
@@ -61,7 +67,7 @@ class BatchRun:
         """
         summary = RunSummary(self._folder.output)
         with ExitStack() as stack:
-            lock = stack.enter_context(InstanceLock(self._folder.path))
+            lock = stack.enter_context(InstanceLock(self._folder.path, flag="-o"))
             self._folder.begin(RunIdentity(source.sha256, answer_options(self._settings)))
             ledger = stack.enter_context(closing(RunLedger(self._folder)))
             if source.drafts and not ledger.is_complete:
@@ -117,4 +123,5 @@ class BatchRun:
     def _poll(self, supervisor: Supervisor) -> None:
         supervisor.poll(LOOK_SECONDS)
         if supervisor.stop_requested:
+            self._progress.say("stopping; what is being computed may still finish")
             raise RunStopped

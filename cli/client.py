@@ -106,8 +106,13 @@ def api_url(settings: Settings) -> httpx2.URL:
 def _refusal(value: Mapping[str, Any]) -> ApiError:
     error = value["error"]
     details = value.get("details") or []
-    message = " ".join(fault["message"] for fault in details) if len(details) > 1 else error.get("message")
-    return ApiError(error.get("code") or "error", str(message))
+    told = [_fault_text(fault) for fault in details] or [str(error.get("message"))]
+    return ApiError(error.get("code") or "error", " ".join(told))
+
+
+def _fault_text(fault: Mapping[str, Any]) -> str:
+    line = fault.get("line")
+    return fault["message"] if line is None else f"requests[{line}]: {fault['message']}"
 
 
 def _key(settings: Settings) -> str:

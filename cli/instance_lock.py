@@ -14,18 +14,23 @@ from models.errors import StartupError
 #: Seconds between two tries for the lock; the kernel offers no wait with a time limit.
 RETRY_SECONDS = 0.05
 
+#: How long a Valkey whose Headrace was killed may take to end.
+WAIT_SECONDS = 5.0
+
 
 class InstanceLock:
     """A lock on a data folder, made with mode 0700 if it is missing.
 
     The kernel frees the lock when the last process holding `fileno()` is gone. Handing that number to Valkey
     keeps the folder locked while a Valkey whose Headrace was killed is still writing to it. `acquire`
-    therefore waits up to `wait_seconds` before it raises StartupError.
+    therefore waits up to `wait_seconds` (default: `WAIT_SECONDS`) before it raises StartupError. `flag` is what the user chooses the
+    folder by.
     """
 
-    def __init__(self, folder: Path, *, wait_seconds: float = 5.0) -> None:
+    def __init__(self, folder: Path, *, wait_seconds: float | None = None, flag: str = "--data-dir") -> None:
         self.folder = folder.absolute()
-        self._wait_seconds = wait_seconds
+        self._wait_seconds = WAIT_SECONDS if wait_seconds is None else wait_seconds
+        self._flag = flag
         self._fd: int | None = None
 
     def acquire(self) -> None:
@@ -35,7 +40,8 @@ class InstanceLock:
             fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StartupError(
-                f"data folder {self.folder} cannot be used ({error.strerror}); choose another with --data-dir"
+                f"data folder {self.folder} cannot be used ({error.strerror}); "
+                f"choose another with {self._flag}"
             ) from error
         try:
             self._wait_for(fd)
@@ -58,7 +64,7 @@ class InstanceLock:
             except OSError as error:
                 raise StartupError(
                     f"data folder {self.folder} cannot be locked ({error.strerror}); "
-                    "choose one on a local disk with --data-dir"
+                    f"choose one on a local disk with {self._flag}"
                 ) from error
             time.sleep(RETRY_SECONDS)
 
@@ -66,7 +72,7 @@ class InstanceLock:
         pid = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
         return (
             f"data folder {self.folder} is in use by another Headrace (pid {pid}); stop it, "
-            "or choose another folder with --data-dir"
+            f"or choose another with {self._flag}"
         )
 
     def fileno(self) -> int:

@@ -14,6 +14,9 @@ from models.errors import StartupError
 #: Seconds between two looks at a starting child; being ready is no event that could wake us.
 READY_POLL_SECONDS = 0.05
 
+#: By this exit code a program says that it was started wrongly: with the same arguments it will fail again.
+HOPELESS_EXIT_CODE = 2
+
 _log = structlog.get_logger(__name__)
 
 
@@ -85,7 +88,9 @@ class Supervised:
             self._num_deaths = 0
         self._num_deaths += 1
         delay_seconds = self._policy.delay_seconds(self._num_deaths)
-        given_up = not self.ever_ready and self._num_deaths >= self._policy.max_start_failures
+        hopeless = exit_code == HOPELESS_EXIT_CODE and not self._overdue
+        exhausted = self._num_deaths >= self._policy.max_start_failures
+        given_up = not self.ever_ready and (hopeless or exhausted)
         _log.warning(
             "child_died",
             name=self.spec.name,
@@ -94,7 +99,8 @@ class Supervised:
             restart_in_seconds=None if given_up else delay_seconds,
         )
         if given_up:
-            reason = f"{self._cause(exit_code)}, {self._num_deaths} times in a row"
+            times = f", {self._num_deaths} times in a row" if self._num_deaths > 1 else ""
+            reason = f"{self._cause(exit_code)}{times}"
             raise ChildFailed(
                 self.spec.name, reason=reason, exit_code=exit_code, last_lines=child.last_lines()
             )

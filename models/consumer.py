@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import redis
+from redis.commands.core import Script
 
 from models.queue import GROUP, JobQueue, Ticket, create_group
 from models.redis_client import connect, queue_errors
@@ -97,14 +98,14 @@ class Consumer:
         """Remove entries whose job's state is safe in SQL; those of other consumers stay."""
         with queue_errors():
             for stream, ids in self._by_stream(entries).items():
-                self._acknowledge(keys=[stream], args=[self.name, *ids])
+                self._run(self._acknowledge, stream, ids)
 
     def renew(self, entries: Iterable[Entry]) -> set[str]:
         """Reset the idle time of entries and return the ids of those that are still ours."""
         kept: set[str] = set()
         with queue_errors():
             for stream, ids in self._by_stream(entries).items():
-                kept.update(self._renew(keys=[stream], args=[self.name, *ids]))
+                kept.update(self._run(self._renew, stream, ids))
         return kept
 
     def reclaim(self, *, idle_seconds: float) -> list[Entry]:
@@ -119,11 +120,20 @@ class Consumer:
         self._redis.close()
         self._reader.close()
 
+    def _run(self, script: Script, stream: str, ids: Sequence[str]) -> Any:
+        """Run a script on entries; where Redis has lost the group, none of them is ours any more."""
+        try:
+            return script(keys=[stream], args=[self.name, *ids])
+        except redis.ResponseError as error:
+            if not _lost_group(error):
+                raise
+            return ()
+
     def _read(self, streams: dict[Any, Any], *, count: int, block: int | None) -> list[Entry]:
         try:
             reply: Any = self._reader.xreadgroup(GROUP, self.name, streams, count=count, block=block)
         except redis.ResponseError as error:
-            if "NOGROUP" not in str(error):
+            if not _lost_group(error):
                 raise
             for stream in self._streams.values():
                 create_group(self._reader, stream)
@@ -138,7 +148,7 @@ class Consumer:
             try:
                 reply = self._redis.xautoclaim(stream, GROUP, self.name, idle_milliseconds, cursor, _PAGE)
             except redis.ResponseError as error:
-                if "NOGROUP" not in str(error):
+                if not _lost_group(error):
                     raise
                 create_group(self._redis, stream)
                 return found
@@ -152,6 +162,11 @@ class Consumer:
         for entry in entries:
             groups.setdefault(self._streams[entry.lane], []).append(entry.entry_id)
         return groups
+
+
+def _lost_group(error: redis.ResponseError) -> bool:
+    # A reader that is blocked while the stream goes away is told UNBLOCKED by some servers.
+    return str(error).startswith("UNBLOCKED") or "NOGROUP" in str(error)
 
 
 def _entries(lane: Lane, rows: Sequence[tuple[str, dict[str, str] | None]]) -> list[Entry]:

@@ -18,8 +18,9 @@ from models.tables.project import JobCount
 
 _log = structlog.get_logger()
 
-#: Cost that a project may spend before the next one's turn; small, so that cheap jobs take turns too.
-_QUANTUM_TOKENS = 16
+#: Cost that a project may spend before the next one's turn. The smallest there is: places in Redis come free
+#: few at a time, and with larger turns the first project would take them all.
+_QUANTUM_TOKENS = 1
 #: An entry younger than this may still be on its way from accept.
 _ARRIVAL_SECONDS = 5.0
 #: Overdue jobs moved by one transaction.

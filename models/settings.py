@@ -7,6 +7,7 @@ A value comes from, first found: a command's flag, the environment (`HEADRACE_<N
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -205,6 +206,8 @@ def load_settings(*, bare_urls: bool = False, **flags: Any) -> Settings:
             settings = Settings(**given)
     except ValidationError as error:
         raise StartupError(_describe(error)) from error
+    except tomllib.TOMLDecodeError as error:
+        raise StartupError(f"headrace.toml cannot be read: {error}") from error
     return settings
 
 

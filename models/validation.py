@@ -198,11 +198,12 @@ def _in_list(fault: Fault, line: int) -> Fault:
 
 
 def _faults(error: ValidationError, prefix: str) -> Sequence[Fault]:
-    """Translate pydantic's findings; of a field's alternatives (string or list) the deepest counts."""
+    """Translate pydantic's findings; of a field's alternatives the best match counts."""
     faults: dict[str, Fault] = {}
     for found in error.errors():
         param = prefix + _path(found["loc"])
-        faults.setdefault(param, Fault(_code(found), _message(found, param), param))
+        if param not in faults or faults[param].code == "invalid_type":
+            faults[param] = Fault(_code(found), _message(found, param), param)
     shallow = {param for param in faults for other in faults if other.startswith((param + ".", param + "["))}
     return [fault for param, fault in faults.items() if param not in shallow]
 

@@ -40,7 +40,7 @@ _LIFELESS = frozenset("TtZX")
 class Lost:
     """To the worker: these leases are no longer its own."""
 
-    job_ids: tuple[str, ...]
+    leases: tuple[Held, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """These jobs need no lease any more."""
+    """These leases are not needed any more."""
 
-    job_ids: tuple[str, ...]
+    leases: tuple[Held, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,12 @@ class Figures:
     figures: Mapping[str, float]
 
 
-Message = Hold | Release | Figures
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Renew nothing any more, and end."""
+
+
+Message = Hold | Release | Figures | Stop
 
 
 class Heart:
@@ -98,7 +103,10 @@ class Heart:
         while os.getppid() == worker_pid:
             try:
                 if self._pipe.poll(max(0.0, next_beat - time.monotonic())):
-                    self._take(self._pipe.recv())
+                    message = self._pipe.recv()
+                    if isinstance(message, Stop):
+                        return
+                    self._take(message)
                     continue
             except (EOFError, OSError):
                 return
@@ -110,13 +118,15 @@ class Heart:
             if process_state(worker_pid) not in _LIFELESS:
                 self._beat()
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Hold | Release | Figures) -> None:
         match message:
             case Hold(leases):
                 self._held |= {held.job_id: held for held in leases}
-            case Release(job_ids):
-                for job_id in job_ids:
-                    self._held.pop(job_id, None)
+            case Release(leases):
+                for lease in leases:
+                    # The job may be ours again by a newer claim, and that one stays.
+                    if self._held.get(lease.job_id) == lease:
+                        del self._held[lease.job_id]
             case Figures(figures):
                 self._figures = figures
 
@@ -129,7 +139,7 @@ class Heart:
                 del self._held[job_id]
             if lost:
                 _log.warning("leases_lost", num_jobs=len(lost))
-                self._pipe.send(Lost(tuple(lost)))
+                self._pipe.send(Lost(tuple(lease for lease in held if lease.job_id in lost)))
             # Redis comes last: it may be away, and only the lease in SQL decides.
             self._consumer.renew(kept.entry for kept in held if kept.job_id not in lost)
         except ServiceUnavailable as error:

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 
 from models.lease import Held
 from models.settings import Settings
-from worker.heartbeat import Figures, Hold, Lost, Message, Release, keep_alive
+from worker.heartbeat import Figures, Hold, Lost, Message, Release, Stop, keep_alive
 from worker.progress import Progress
 
 #: How long the heartbeat process may take to end.
@@ -50,12 +50,16 @@ class Leases:
         with self._lock:
             self._held |= {held.job_id: held for held in leases}
 
-    def release(self, job_ids: Collection[str]) -> None:
-        """Let these leases go; the jobs have ended or were given back."""
+    def release(self, leases: Collection[Held]) -> None:
+        """Let these leases go; the jobs have ended or were given back.
+
+        A newer lease of the same job stays: it may have been lost and claimed again.
+        """
         with self._lock:
-            for job_id in job_ids:
-                self._held.pop(job_id, None)
-        self._send(Release(tuple(job_ids)))
+            for held in leases:
+                if self._held.get(held.job_id) == held:
+                    del self._held[held.job_id]
+        self._send(Release(tuple(leases)))
 
     def report(self, figures: Mapping[str, float]) -> None:
         """Store these figures with the next heartbeat."""
@@ -68,11 +72,15 @@ class Leases:
 
     def stop(self) -> None:
         """End the heartbeat process."""
-        self._pipe.close()
+        # Said in words: while the listener reads the pipe, closing our end of it closes nothing.
+        self._send(Stop())
         self._process.join(_STOP_SECONDS)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+        if self._listener is not None:
+            self._listener.join(_STOP_SECONDS)
+        self._pipe.close()
 
     def _send(self, message: Message) -> None:
         try:
@@ -85,6 +93,11 @@ class Leases:
     def _listen(self, on_lost: Callable[[Sequence[str]], None], on_death: Callable[[], None]) -> None:
         try:
             while True:
-                on_lost(self._pipe.recv().job_ids)
+                on_lost(self._still_held(self._pipe.recv().leases))
         except (EOFError, OSError):
             on_death()
+
+    def _still_held(self, lost: Sequence[Held]) -> list[str]:
+        """Return the jobs that are not under a newer lease by now."""
+        with self._lock:
+            return [held.job_id for held in lost if self._held.get(held.job_id) == held]

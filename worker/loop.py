@@ -30,6 +30,8 @@ class EngineLoop:
         self._progress = progress
         self._meter = meter
         self._drain_seconds = drain_seconds
+        #: Jobs that wait for an earlier run of the same job to leave the engine.
+        self._again: list[ReadyJob] = []
 
     def run(self) -> None:
         """Compute until told to stop; then go on with what runs for `drain_seconds` at most."""
@@ -56,6 +58,9 @@ class EngineLoop:
 
     def _admit(self) -> None:
         """Add all that is ready; an engine with nothing to do waits a moment for the first."""
+        again, self._again = self._again, []
+        for ready in again:
+            self._add(ready)
         wait = not self._engine.has_work()
         while True:
             try:
@@ -70,6 +75,11 @@ class EngineLoop:
         try:
             self._engine.add(ready.request)
         except RequestRejected as error:
+            if error.code == "duplicate_id":
+                # Its lease was lost and claimed again by us: the earlier run ends at the next step.
+                self._engine.abort(ready.request.id)
+                self._again.append(ready)
+                return
             self._pipeline.events.put(Refused(ready.job, error.code, f"{error}"))
             return
         num_prompt_tokens = len(ready.request.token_ids)

@@ -1,4 +1,4 @@
-"""What the three stages share: the bounded queues between them, the leases, and the word to stop."""
+"""What the three stages share: the queues between them, the leases, and the word to stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Pipeline:
         self.stopping = threading.Event()
         self.admission = Admission(room)
         self.leases = leases
-        self.ready: queue.Queue[ReadyJob] = queue.Queue(maxsize=max(1, room.seats))
+        #: Bounded by admission: intake takes no more than the engine has seats for.
+        self.ready: queue.SimpleQueue[ReadyJob] = queue.SimpleQueue()
         #: None is the last thing put in.
         self.events: queue.Queue[Event | None] = queue.Queue(maxsize=_EVENTS_BOUND)
         #: Jobs that the engine shall drop; unbounded, since it only ever holds ids of running jobs.

@@ -12,6 +12,7 @@ from engine.chat_template import ChatTemplateError
 from engine.protocol import EngineRequest
 from engine.sampling import SamplingParams
 from engine.tokenizer import Tokenizer
+from models.errors import InvalidRequest
 from models.lease import ClaimedJob
 from models.request import ENDPOINTS, ChatBody, InferenceBody
 from models.strict_json import parse_json
@@ -32,11 +33,11 @@ class Preparer:
 
     def prepare(self, job: ClaimedJob) -> ReadyJob | Refused:
         """Return what the engine shall compute, or why this job cannot run."""
-        body: dict[str, Any] = {"model": job.model, **parse_json(job.body)}
         try:
+            body: dict[str, Any] = {"model": job.model, **parse_json(job.body)}
             request = ENDPOINTS[job.endpoint].model_validate(body)
             token_ids = self._encode(request)
-        except (ValidationError, KeyError) as error:
+        except (InvalidRequest, ValidationError, KeyError, TypeError) as error:
             # Accept checked it; so it was accepted by another version of Headrace.
             return Refused(job, "invalid_request", f"The stored request cannot be read: {error}.")
         except ChatTemplateError as error:

@@ -94,10 +94,10 @@ class Publisher:
         if len(stored) < len(outcomes):
             _log.warning("results_discarded", num_jobs=len(outcomes) - len(stored))
         jobs = [one.job for one in ended]
-        self._pipeline.leases.release([job.id for job in jobs])
+        self._pipeline.leases.release([job.held for job in jobs])
         try:
-            self._signals.send(Signal.DONE, [job.id for job in jobs])
             self._consumer.acknowledge([job.held.entry for job in jobs])
+            self._signals.send(Signal.DONE, [job.id for job in jobs])
         except QueueUnavailable as error:
             # The entries are found by their idle time, and dropped since their jobs have ended.
             _log.warning("acknowledge_failed", error=error.message, num_jobs=len(jobs))

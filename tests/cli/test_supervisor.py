@@ -101,6 +101,18 @@ def test_a_child_that_cannot_start_stops_everything_and_says_why() -> None:
     assert ends_within(int(lines[0].removeprefix("healthy | ")), 0)
 
 
+def test_a_child_that_says_it_was_started_wrongly_is_not_tried_again() -> None:
+    lines: list[str] = []
+    wrong = shell("wrong", "echo no such option; exit 2", ready=lambda: False)
+
+    with pytest.raises(
+        ChildFailed, match=r"wrong does not start: exit code 2\. It said last:\n  no such option"
+    ):
+        Supervisor([wrong], policy=QUICK, show=lines.append).run()
+
+    assert lines == ["wrong | no such option"]
+
+
 def test_a_child_that_never_gets_ready_is_given_up() -> None:
     spec = ChildSpec("mute", ["sleep", "60"], ready=lambda: False, start_timeout_seconds=0.05)
 

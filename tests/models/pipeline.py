@@ -41,7 +41,7 @@ def entry_of(job: Job) -> Entry:
 
 
 class Pipeline:
-    """A database and a queue with everything that works on them."""
+    """A database and a queue, in use already, with everything that works on them."""
 
     def __init__(self, database: Database, queue: JobQueue, redis_url: str, project_id: str) -> None:
         self.database = database
@@ -49,6 +49,8 @@ class Pipeline:
         self.project_id = project_id
         self._redis_url = redis_url
         self._open = ExitStack()
+        # As after the first dispatch: Redis is known to hold all that was published.
+        queue.begin_epoch(MODEL)
 
     def __enter__(self) -> Self:
         return self

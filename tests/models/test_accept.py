@@ -83,6 +83,19 @@ def test_nobody_overtakes_a_backlog(pipeline: Pipeline) -> None:
     assert pipeline.job(other_lane).dispatched_at is not None
 
 
+def test_a_redis_that_came_back_empty_is_left_to_the_dispatcher(
+    pipeline: Pipeline, valkey_server: ValkeyServer
+) -> None:
+    older = pipeline.accept(depth=10)
+    valkey_server.flush()
+
+    newer = pipeline.accept(depth=10)
+
+    assert pipeline.job(newer).dispatched_at is None
+    assert pipeline.dispatcher().dispatch() == 2
+    assert pipeline.delivered() == [older, newer]
+
+
 def test_without_redis_a_job_is_accepted_and_dispatched_later(pipeline: Pipeline, nowhere: JobQueue) -> None:
     submission = Submission(pipeline.project_id, make_drafts(3), as_batch=True)
 

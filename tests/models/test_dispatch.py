@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from models.tables.job import Job, Lane
 from tests.models.pipeline import MODEL, Pipeline
+from tests.services.redis_server import ValkeyServer
 
 
 def test_a_stream_is_filled_to_its_depth_and_no_further(pipeline: Pipeline) -> None:
@@ -111,7 +112,6 @@ def test_dispatchers_at_the_same_moment_publish_each_job_once(pipeline: Pipeline
     pipeline.accept(num_jobs)
     together = threading.Barrier(num_threads)
     dispatchers = [pipeline.dispatcher(depth=10 * num_jobs) for _ in range(num_threads)]
-    pipeline.queue.begin_epoch(MODEL)
 
     def dispatch(number: int) -> int:
         together.wait()
@@ -126,7 +126,9 @@ def test_dispatchers_at_the_same_moment_publish_each_job_once(pipeline: Pipeline
     assert sorted(pipeline.delivered()) == [job.id for job in pipeline.jobs()]
 
 
-def test_after_redis_came_back_empty_everything_is_published_again(pipeline: Pipeline) -> None:
+def test_after_redis_came_back_empty_everything_is_published_again(
+    pipeline: Pipeline, valkey_server: ValkeyServer
+) -> None:
     pipeline.accept(5)
     running, cancelled = (job.id for job in pipeline.jobs()[:2])
     dispatcher = pipeline.dispatcher()
@@ -135,15 +137,11 @@ def test_after_redis_came_back_empty_everything_is_published_again(pipeline: Pip
     pipeline.change(cancelled, status="cancelled")
     assert dispatcher.dispatch() == 0
 
-    flush(pipeline)
+    valkey_server.flush()
 
     assert dispatcher.dispatch() == 3
     assert pipeline.delivered() == [job.id for job in pipeline.jobs()[2:]]
     assert dispatcher.dispatch() == 0
-
-
-def flush(pipeline: Pipeline) -> None:
-    pipeline.queue._redis.flushall()
 
 
 def test_entries_that_are_missing_are_found_and_only_those(pipeline: Pipeline) -> None:

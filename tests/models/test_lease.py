@@ -153,6 +153,7 @@ def test_entries_of_the_dead_are_owed_again_but_not_what_they_claimed(pipeline: 
     queued, running = pipeline.accept(depth=10), pipeline.accept(depth=10)
     pipeline.claim(running)
 
+    assert all(job.dispatched_at for job in pipeline.jobs())
     release_entries(pipeline.database, [entry_of(job) for job in pipeline.jobs()])
 
     assert pipeline.job(queued).dispatched_at is None

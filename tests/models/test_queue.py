@@ -65,9 +65,7 @@ def test_only_ids_cost_and_deadline_reach_redis(queue: JobQueue, any_redis_serve
     ]
 
 
-def test_an_epoch_begins_once_until_redis_forgets(
-    queue: JobQueue, any_redis_server: RedisServer
-) -> None:
+def test_an_epoch_begins_once_until_redis_forgets(queue: JobQueue, any_redis_server: RedisServer) -> None:
     begun = [queue.begin_epoch(MODEL), queue.begin_epoch(MODEL), queue.begin_epoch("another")]
     any_redis_server.flush()
 

@@ -41,7 +41,10 @@ def await_listener(server: RedisServer, signal: Signal) -> None:
 
 
 def test_ids_arrive_together_at_those_who_listen(any_redis_server: RedisServer, signals: Signals) -> None:
-    with listening(any_redis_server, Signal.DONE) as done, listening(any_redis_server, Signal.CANCEL) as cancel:
+    with (
+        listening(any_redis_server, Signal.DONE) as done,
+        listening(any_redis_server, Signal.CANCEL) as cancel,
+    ):
         signals.send(Signal.DONE, ["job_1", "job_2"])
         signals.send(Signal.CANCEL, ["job_3"])
 

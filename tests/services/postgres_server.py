@@ -74,21 +74,9 @@ class PostgresServer:
         self.close()
 
     def _initialise(self, initdb: str, store: Path) -> None:
-        command = [
-            initdb,
-            "-D",
-            str(store),
-            "-U",
-            "postgres",
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--locale=C",
-            "-N",
-        ]
+        options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
         subprocess.run(
-            command,
+            [initdb, "-D", str(store), *options],
             check=True,
             stdout=subprocess.DEVNULL,
             cwd=self._folder,

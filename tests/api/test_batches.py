@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.api.client import Client, prompt
+from tests.api.worker import HandWorker
+
+
+def test_results_keep_the_order_of_the_requests_in_any_status(client: Client, worker: HandWorker) -> None:
+    batch = client.submit({"requests": [prompt(f"p{line}", custom_id=f"c{line}") for line in range(4)]})
+    jobs = worker.take(3)
+    worker.answer(jobs[2], "two")
+    worker.fail(jobs[0], "context_length_exceeded")
+
+    answer = client.get(f"/v1/batches/{batch['id']}/results").get_json()
+
+    results = answer["data"]
+    assert [result["line"] for result in results] == [0, 1, 2, 3]
+    assert [result["custom_id"] for result in results] == ["c0", "c1", "c2", "c3"]
+    assert [result["status"] for result in results] == ["failed", "running", "succeeded", "queued"]
+    assert [result["job_id"] for result in results[:3]] == [job.id for job in jobs]
+    assert results[2]["response"]["body"] == {"choices": [{"text": "two"}]}
+    assert results[0]["error"]["code"] == "context_length_exceeded"
+    assert (answer["has_more"], answer["last_line"]) == (False, 3)
+
+
+def test_results_are_paged_by_line(client: Client) -> None:
+    batch = client.submit({"requests": [prompt()] * 5})
+    path = f"/v1/batches/{batch['id']}/results?limit=2"
+
+    pages = [client.get(path).get_json()]
+    while pages[-1]["has_more"]:
+        pages.append(client.get(f"{path}&after={pages[-1]['last_line']}").get_json())
+
+    assert [[result["line"] for result in page["data"]] for page in pages] == [[0, 1], [2, 3], [4]]
+
+
+def test_a_batch_counts_and_completes(client: Client, worker: HandWorker) -> None:
+    batch = client.submit({"requests": [prompt(), prompt(), prompt()]})
+    jobs = worker.take(3)
+    worker.answer(jobs[0], "a")
+    worker.fail(jobs[1], "context_length_exceeded")
+    before = client.get(f"/v1/batches/{batch['id']}").get_json()
+
+    client.post(f"/v1/jobs/{jobs[2].id}/cancel")
+
+    after = client.get(f"/v1/batches/{batch['id']}").get_json()
+    assert (before["status"], before["completed_at"]) == ("in_progress", None)
+    assert (after["status"], after["completed_at"] >= after["created_at"]) == ("completed", True)
+    assert after["request_counts"] == {"total": 3, "completed": 1, "failed": 2}
+    assert after["counts"] == {
+        "queued": 0,
+        "running": 0,
+        "succeeded": 1,
+        "failed": 1,
+        "cancelled": 1,
+        "expired": 0,
+    }
+    assert after["usage"]["total_tokens"] == 5
+
+
+def test_a_batch_has_every_field_of_openai(client: Client) -> None:
+    from openai.types import Batch
+
+    batch = client.submit({"requests": [prompt()]})
+
+    assert Batch.model_fields.keys() <= batch.keys()
+
+
+@pytest.mark.parametrize("path", ["/v1/batches/{}", "/v1/batches/{}/results"])
+def test_the_batch_of_another_project_does_not_exist(client: Client, stranger: Client, path: str) -> None:
+    batch_id = client.submit({"requests": [prompt()]})["id"]
+
+    answer = stranger.get(path.format(batch_id))
+
+    assert (answer.status_code, answer.get_json()["error"]["code"]) == (404, "batch_not_found")

@@ -1,0 +1,56 @@
+"""A backlog of jobs for the worker's stages, and a tiny model for the worker as a whole."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.protocol import Room
+from models.database import Database
+from models.migrate import migrate
+from models.queue import JobQueue
+from tests.engine.tiny_model import make_tiny_model
+from tests.models.pipeline import Pipeline as Backlog
+from tests.worker.lease_book import LeaseBook
+from worker.pipeline import Pipeline
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file, to be copied."""
+    path = tmp_path_factory.mktemp("migrated") / "headrace.db"
+    database = Database(f"sqlite:///{path}")
+    migrate(database)
+    database.close()
+    return path
+
+
+@pytest.fixture
+def database(migrated_file: Path, tmp_path: Path) -> Iterator[Database]:
+    path = tmp_path / "headrace.db"
+    shutil.copy(migrated_file, path)
+    found = Database(f"sqlite:///{path}")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def backlog(database: Database, queue: JobQueue, redis_url: str, project_id: str) -> Iterator[Backlog]:
+    """A database and a queue to accept jobs into, and to look at them."""
+    with Backlog(database, queue, redis_url, project_id) as found:
+        yield found
+
+
+@pytest.fixture
+def pipeline() -> Pipeline:
+    """What the stages share, for an engine of four seats and 4,000 tokens."""
+    return Pipeline(Room(4, 4000), LeaseBook())
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny random model, its tokenizer and its chat template."""
+    return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny")

@@ -1,0 +1,93 @@
+"""An engine without a network: its answers are scripted, so that a test knows each of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from engine.protocol import (
+    EngineLimits,
+    EngineLost,
+    EngineOutput,
+    EngineRequest,
+    FinishReason,
+    RequestRejected,
+    Room,
+)
+
+
+class Mark(Enum):
+    """What is special about a request."""
+
+    #: `add` refuses it.
+    REJECT = auto()
+    #: Its first step ends it with an error of its own.
+    ERROR = auto()
+    #: Each of its steps blocks until `FakeEngine.go` is set.
+    SLOW = auto()
+    #: A step with it loses the engine.
+    LOST = auto()
+
+
+class FakeEngine:
+    """Gives each request one token a step, up to its `max_tokens`; the text repeats the request's id."""
+
+    def __init__(self, *, seats: int = 4, marks: Mapping[str, Mark] | None = None) -> None:
+        self.go = threading.Event()
+        self.num_steps = 0
+        #: The step at which each request was taken in, and at which it ended.
+        self.added_at: dict[str, int] = {}
+        self.ended_at: dict[str, int] = {}
+        self._marks = marks or {}
+        self._running: dict[str, tuple[EngineRequest, int]] = {}
+        self._aborted: set[str] = set()
+        self._limits = EngineLimits(max_model_len=1000, max_num_seqs=seats, num_cache_tokens=1000 * seats)
+
+    @property
+    def limits(self) -> EngineLimits:
+        return self._limits
+
+    def add(self, request: EngineRequest) -> None:
+        if request.id in self._running:
+            raise RequestRejected("duplicate_id", f"{request.id} is running already")
+        if self._marks.get(request.id) is Mark.REJECT:
+            raise RequestRejected("context_length_exceeded", "the script refuses this request")
+        self._running[request.id] = (request, 0)
+        self.added_at[request.id] = self.num_steps
+
+    def abort(self, id: str) -> None:
+        self._aborted.add(id)
+
+    def step(self) -> list[EngineOutput]:
+        marks = {self._marks.get(id) for id in self._running}
+        if Mark.SLOW in marks and not self.go.wait(30):
+            raise TimeoutError("nobody let the slow request go")
+        if Mark.LOST in marks:
+            raise EngineLost("the script loses the engine")
+        self.num_steps += 1
+        outputs = [self._advance(request, done + 1) for request, done in list(self._running.values())]
+        for output in outputs:
+            if output.finish_reason is not None:
+                del self._running[output.id]
+                self.ended_at[output.id] = self.num_steps
+        self._aborted.clear()
+        return outputs
+
+    def room(self) -> Room:
+        booked = sum(len(request.token_ids) + request.max_tokens for request, _ in self._running.values())
+        return Room(
+            self._limits.max_num_seqs - len(self._running), self._limits.num_cache_tokens - booked
+        )
+
+    def has_work(self) -> bool:
+        return bool(self._running)
+
+    def _advance(self, request: EngineRequest, position: int) -> EngineOutput:
+        if request.id in self._aborted:
+            return EngineOutput(request.id, finish_reason=FinishReason.CANCELLED)
+        if self._marks.get(request.id) is Mark.ERROR:
+            return EngineOutput(request.id, finish_reason=FinishReason.ERROR, error="scripted error")
+        self._running[request.id] = (request, position)
+        reason = FinishReason.LENGTH if position == request.max_tokens else None
+        return EngineOutput(request.id, (position,), f"{request.id} ", finish_reason=reason)

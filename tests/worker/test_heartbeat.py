@@ -1,0 +1,153 @@
+"""The heartbeat as the process that it is, beside a parent that is stopped, killed or hung."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.lease import WindowRecord, claim
+from models.settings import Settings
+from models.tables.job import Lane
+from tests.cli.process import ends_within
+from tests.models.pipeline import MODEL
+from tests.models.pipeline import Pipeline as Backlog
+from tests.services.redis_server import ValkeyServer
+from tests.worker.lease_holder import hold
+from tests.worker.waiting import eventually
+from worker.heartbeat import process_state
+
+LEASE_SECONDS = 0.8
+
+
+@dataclass
+class Case:
+    """A claimed job, and what can be seen of its lease."""
+
+    backlog: Backlog
+    server: ValkeyServer
+    settings: Settings
+    job_id: str
+
+    def __post_init__(self) -> None:
+        self.consumer = self.backlog.consumer("w1")
+        entries = self.consumer.read({Lane.STANDARD: 1})
+        self.delivered_at = time.monotonic()
+        (self.claimed,) = claim(
+            self.backlog.database,
+            entries,
+            worker_id="w1",
+            lease_seconds=LEASE_SECONDS,
+            window=WindowRecord("max_jobs", 0.0),
+        )
+
+    def lease_left(self) -> float:
+        """Seconds until the lease ends; negative when it has."""
+        until = self.backlog.job(self.job_id).lease_until
+        assert until is not None
+        return (until - self.backlog.time()).total_seconds()
+
+    def is_renewed(self) -> bool:
+        """Whether the lease is longer than the claim has made it."""
+        passed = time.monotonic() - self.delivered_at
+        return self.lease_left() > max(0.0, LEASE_SECONDS - passed) + 0.1
+
+    def idle_seconds(self) -> float:
+        with self.server.client() as client:
+            stream = self.backlog.queue.stream(MODEL, Lane.STANDARD)
+            (row,) = client.xpending_range(stream, "w", "-", "+", 1)
+        return float(row["time_since_delivered"]) / 1000
+
+
+@pytest.fixture
+def case(backlog: Backlog, valkey_server: ValkeyServer, settings: Callable[..., Settings]) -> Case:
+    given: dict[str, Any] = {
+        "database_url": f"{backlog.database.engine.url}",
+        "redis_url": valkey_server.url,
+        "redis_namespace": "test",
+        "model": MODEL,
+        "lease_seconds": LEASE_SECONDS,
+        "log_level": "error",
+    }
+    return Case(backlog, valkey_server, settings(**given), backlog.accept(depth=10))
+
+
+def test_renews_the_lease_in_sql_and_the_idle_time_in_redis(case: Case) -> None:
+    with hold(case.settings, "w1", [case.claimed.held]):
+        eventually(case.is_renewed)
+        eventually(lambda: time.monotonic() - case.delivered_at - case.idle_seconds() > 0.3)
+
+    assert case.backlog.job(case.job_id).token == 1
+
+
+def test_ends_with_a_worker_that_was_killed(case: Case) -> None:
+    with hold(case.settings, "w1", [case.claimed.held]) as holder:
+        holder.process.kill()
+
+        assert ends_within(holder.heartbeat_pid, 10)
+
+
+def test_ends_with_a_worker_that_ends_by_itself(case: Case) -> None:
+    with hold(case.settings, "w1", [case.claimed.held]) as holder:
+        holder.process.communicate()
+
+        assert holder.process.returncode == 0
+        assert ends_within(holder.heartbeat_pid, 0)
+
+
+def test_does_not_renew_for_a_stopped_worker(case: Case) -> None:
+    with hold(case.settings, "w1", [case.claimed.held]) as holder:
+        eventually(case.is_renewed)
+        holder.process.send_signal(signal.SIGSTOP)
+        eventually(lambda: case.lease_left() < 0)
+        assert process_state(holder.process.pid) == "T"
+
+        holder.process.send_signal(signal.SIGCONT)
+
+        eventually(lambda: case.lease_left() > 0)
+
+
+def test_kills_a_worker_whose_step_never_ends(case: Case) -> None:
+    impatient = case.settings.model_copy(update={"max_step_seconds": 0.3})
+
+    with hold(impatient, "w1", [case.claimed.held], in_step=True) as holder:
+        assert holder.process.wait(20) == -signal.SIGKILL
+        assert ends_within(holder.heartbeat_pid, 10)
+
+
+def test_lets_a_worker_live_that_is_between_steps(case: Case) -> None:
+    impatient = case.settings.model_copy(update={"max_step_seconds": 0.05})
+
+    with hold(impatient, "w1", [case.claimed.held]) as holder:
+        eventually(case.is_renewed)
+        eventually(lambda: time.monotonic() - case.delivered_at > 2)
+
+        assert holder.process.poll() is None
+
+
+def test_outlives_a_redis_that_is_away(case: Case) -> None:
+    elsewhere = case.settings.model_copy(update={"redis_url": "unix:///nowhere/redis.sock"})
+
+    with hold(elsewhere, "w1", [case.claimed.held]):
+        eventually(case.is_renewed)
+        eventually(lambda: case.lease_left() < 0.5 * LEASE_SECONDS)
+        eventually(lambda: case.lease_left() > 0.6 * LEASE_SECONDS)
+
+
+def test_tells_a_stopped_process_from_a_running_one() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        process.send_signal(signal.SIGSTOP)
+        eventually(lambda: process_state(process.pid) == "T")
+        process.kill()
+        eventually(lambda: process_state(process.pid) == "Z")
+    assert process_state(os.getpid()) in "RS"
+    assert process_state(process.pid) == "R"
+    assert not Path(f"/proc/{process.pid}").exists()

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from models.job_store import JobStore
+from models.lease import Held, rescue
+from models.settings import Settings
+from tests.models.pipeline import MODEL
+from tests.models.pipeline import Pipeline as Backlog
+from tests.worker.waiting import eventually
+from worker.leases import Leases
+from worker.progress import Progress
+
+
+@pytest.fixture
+def leases(backlog: Backlog, redis_url: str, settings: Callable[..., Settings]) -> Iterator[Leases]:
+    found = Leases(
+        settings(
+            database_url=f"{backlog.database.engine.url}",
+            redis_url=redis_url,
+            redis_namespace="test",
+            model=MODEL,
+            lease_seconds=0.4,
+            log_level="error",
+        ),
+        "w1",
+        Progress(),
+    )
+    yield found
+    found.stop()
+
+
+def claim(backlog: Backlog, count: int) -> list[Held]:
+    backlog.accept(count)
+    return [job.held for job in backlog.claim()]
+
+
+def listen(leases: Leases) -> tuple[queue.SimpleQueue[str], threading.Event]:
+    lost: queue.SimpleQueue[str] = queue.SimpleQueue()
+    died = threading.Event()
+
+    def on_lost(job_ids: object) -> None:
+        assert isinstance(job_ids, list)
+        for job_id in job_ids:
+            lost.put(job_id)
+
+    leases.listen(on_lost, died.set)
+    return lost, died
+
+
+def test_tells_which_leases_are_lost_and_keeps_the_others(backlog: Backlog, leases: Leases) -> None:
+    first, second, third = claim(backlog, 3)
+    lost, died = listen(leases)
+    leases.hold([first, second, third])
+    JobStore(backlog.database).cancel(backlog.project_id, second.job_id)
+
+    assert lost.get(timeout=20) == second.job_id
+
+    claimed_until = backlog.job(first.job_id).lease_until
+    assert claimed_until is not None
+    assert lost.empty()
+    assert not died.is_set()
+
+
+def test_a_released_lease_is_not_missed(backlog: Backlog, leases: Leases) -> None:
+    first, second = claim(backlog, 2)
+    lost, _ = listen(leases)
+    leases.hold([first, second])
+
+    leases.release([first])
+    for held in (first, second):
+        JobStore(backlog.database).cancel(backlog.project_id, held.job_id)
+
+    assert lost.get(timeout=20) == second.job_id
+    assert lost.empty()
+    assert leases.all() == [second]
+
+
+def test_the_loss_of_an_older_lease_does_not_touch_the_newer_one(backlog: Backlog, leases: Leases) -> None:
+    backlog.accept()
+    (old,) = backlog.claim(lease_seconds=-1)
+    leases.hold([old.held])
+    rescue(backlog.database)
+    (new,) = backlog.claim()
+    leases.hold([new.held])
+    lost, _ = listen(leases)
+
+    leases.release([old.held])
+
+    assert leases.all() == [new.held]
+    backlog.change(new.id, lease_until=backlog.time(seconds_from_now=-5))
+    eventually(lambda: (backlog.job(new.id).lease_until or backlog.time()) > backlog.time())
+    assert lost.empty()
+
+
+def test_figures_are_stored_with_the_heartbeat(backlog: Backlog, leases: Leases) -> None:
+    from models.fleet import Fleet, WorkerCard
+
+    fleet = Fleet(backlog.database)
+    fleet.join(WorkerCard("w1", "host", os.getpid(), MODEL, 100, "cpu", "1"))
+
+    leases.report({"tokens_per_second": 12.5})
+
+    eventually(lambda: fleet.alive()[0].stats == '{"tokens_per_second":12.5}')
+
+
+def test_the_death_of_the_heartbeat_is_told(backlog: Backlog, leases: Leases) -> None:
+    (held,) = claim(backlog, 1)
+    _, died = listen(leases)
+    (heartbeat,) = (child for child in multiprocessing.active_children() if child.name == "heartbeat")
+    assert heartbeat.pid is not None
+
+    os.kill(heartbeat.pid, signal.SIGKILL)
+
+    assert died.wait(20)
+    leases.hold([held])
+    assert leases.all() == [held]

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from engine.protocol import EngineLost, FinishReason, Room
+from tests.worker.fake_engine import FakeEngine, Mark
+from tests.worker.job_examples import ready
+from tests.worker.waiting import eventually
+from worker.events import Admitted, Event, ReadyJob, Refused, Stepped
+from worker.loop import EngineLoop
+from worker.meter import Meter
+from worker.pipeline import Pipeline
+from worker.progress import Progress
+
+#: Steps of a request that no test wants to see the end of.
+ENDLESS = 10**9
+
+
+def loop_of(pipeline: Pipeline, engine: FakeEngine, *, drain_seconds: float = 30.0) -> EngineLoop:
+    return EngineLoop(
+        pipeline, engine=engine, progress=Progress(), meter=Meter(), drain_seconds=drain_seconds
+    )
+
+
+def feed(pipeline: Pipeline, *jobs: ReadyJob) -> None:
+    for job in jobs:
+        pipeline.admission.reserve([job.cost_tokens])
+        pipeline.ready.put(job)
+
+
+@contextmanager
+def running(pipeline: Pipeline, engine: FakeEngine, *, drain_seconds: float = 30.0) -> Iterator[list[Event]]:
+    """Run the loop in its thread and collect its events; told to stop at the end, if not before."""
+    events: list[Event] = []
+
+    def collect() -> None:
+        while (event := pipeline.events.get()) is not None:
+            events.append(event)
+
+    loop = loop_of(pipeline, engine, drain_seconds=drain_seconds)
+    threads = [threading.Thread(target=loop.run), threading.Thread(target=collect)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield events
+    finally:
+        pipeline.stopping.set()
+        engine.go.set()
+        threads[0].join(60)
+        pipeline.events.put(None)
+        threads[1].join(60)
+
+
+def endings(events: list[Event]) -> dict[str, FinishReason]:
+    return {
+        output.id: output.finish_reason
+        for event in events
+        if isinstance(event, Stepped)
+        for output in event.outputs
+        if output.finish_reason is not None
+    }
+
+
+def ended(events: list[Event], job_id: str) -> Callable[[], bool]:
+    return lambda: job_id in endings(events)
+
+
+def test_jobs_are_computed_together_and_leave_one_by_one(pipeline: Pipeline) -> None:
+    engine = FakeEngine()
+    feed(pipeline, ready("job_a", num_steps=2), ready("job_b", num_steps=5))
+
+    with running(pipeline, engine) as events:
+        eventually(ended(events, "job_b"))
+
+    assert endings(events) == {"job_a": FinishReason.LENGTH, "job_b": FinishReason.LENGTH}
+    assert engine.ended_at["job_b"] - engine.ended_at["job_a"] == 3
+    steps = [event for event in events if isinstance(event, Stepped)]
+    texts = [output.text for step in steps for output in step.outputs if output.id == "job_a"]
+    assert texts == ["job_a ", "job_a "]
+    assert [step.at for step in steps] == sorted(step.at for step in steps)
+
+
+def test_a_job_is_announced_with_its_prompt_before_it_speaks(pipeline: Pipeline) -> None:
+    job = ready("job_a")
+    feed(pipeline, job)
+
+    with running(pipeline, FakeEngine()) as events:
+        eventually(ended(events, "job_a"))
+
+    assert events[0] == Admitted(job.job, 3)
+    assert isinstance(events[1], Stepped)
+
+
+def test_a_job_joins_while_others_run(pipeline: Pipeline) -> None:
+    engine = FakeEngine()
+    feed(pipeline, ready("job_long", num_steps=ENDLESS))
+
+    with running(pipeline, engine, drain_seconds=0) as events:
+        eventually(lambda: engine.num_steps >= 3)
+        feed(pipeline, ready("job_late", num_steps=2))
+        eventually(ended(events, "job_late"))
+
+    assert engine.added_at["job_late"] >= 3
+    assert "job_long" not in endings(events)
+
+
+def test_a_refused_job_is_told_and_harms_nobody(pipeline: Pipeline) -> None:
+    refused = ready("job_a")
+    feed(pipeline, refused, ready("job_b"))
+
+    with running(pipeline, FakeEngine(marks={"job_a": Mark.REJECT})) as events:
+        eventually(ended(events, "job_b"))
+
+    reason = "the script refuses this request"
+    assert events[0] == Refused(refused.job, "context_length_exceeded", reason)
+    assert set(endings(events)) == {"job_b"}
+    assert pipeline.admission.wait(0) == Room(4, 4000)
+
+
+def test_an_error_of_one_request_ends_it_alone(pipeline: Pipeline) -> None:
+    feed(pipeline, ready("job_a"), ready("job_b"))
+
+    with running(pipeline, FakeEngine(marks={"job_a": Mark.ERROR})) as events:
+        eventually(ended(events, "job_b"))
+
+    assert endings(events) == {"job_a": FinishReason.ERROR, "job_b": FinishReason.LENGTH}
+
+
+def test_a_cancelled_job_leaves_within_two_steps(pipeline: Pipeline) -> None:
+    engine = FakeEngine(marks={"job_a": Mark.SLOW})
+    feed(pipeline, ready("job_a", num_steps=ENDLESS))
+
+    with running(pipeline, engine) as events:
+        eventually(lambda: "job_a" in engine.added_at)
+        asked_at = engine.num_steps
+        pipeline.aborts.put("job_a")
+        engine.go.set()
+        eventually(ended(events, "job_a"))
+
+    assert endings(events) == {"job_a": FinishReason.CANCELLED}
+    assert engine.ended_at["job_a"] <= asked_at + 2
+
+
+def test_a_cancel_reaches_a_draining_engine_too(pipeline: Pipeline) -> None:
+    engine = FakeEngine()
+    feed(pipeline, ready("job_a", num_steps=ENDLESS))
+
+    with running(pipeline, engine) as events:
+        eventually(lambda: engine.num_steps > 0)
+        pipeline.stopping.set()
+        pipeline.aborts.put("job_a")
+        eventually(ended(events, "job_a"))
+
+    assert endings(events) == {"job_a": FinishReason.CANCELLED}
+
+
+def test_a_job_claimed_again_runs_after_its_earlier_run_was_dropped(pipeline: Pipeline) -> None:
+    engine = FakeEngine()
+    feed(pipeline, ready("job_a", num_steps=ENDLESS))
+    again = ready("job_a", num_steps=3, token=2)
+
+    with running(pipeline, engine, drain_seconds=0) as events:
+        eventually(lambda: engine.num_steps > 0)
+        feed(pipeline, again)
+        eventually(lambda: endings(events).get("job_a") is FinishReason.LENGTH)
+
+    assert not [event for event in events if isinstance(event, Refused)]
+    admitted = [event.job.held.token for event in events if isinstance(event, Admitted)]
+    assert admitted == [1, 2]
+    assert pipeline.admission.wait(0) == Room(4, 4000)
+
+
+def test_what_runs_is_finished_when_told_to_stop(pipeline: Pipeline) -> None:
+    engine = FakeEngine(marks={"job_a": Mark.SLOW})
+    feed(pipeline, ready("job_a", num_steps=50))
+
+    with running(pipeline, engine) as events:
+        eventually(lambda: "job_a" in engine.added_at)
+        pipeline.stopping.set()
+        feed(pipeline, ready("job_b"))
+
+    assert endings(events) == {"job_a": FinishReason.LENGTH}
+    assert pipeline.ready.get_nowait().job.id == "job_b"
+
+
+def test_a_drain_ends_in_time(pipeline: Pipeline) -> None:
+    feed(pipeline, ready("job_a", num_steps=ENDLESS))
+    engine = FakeEngine()
+
+    with running(pipeline, engine, drain_seconds=0.1) as events:
+        eventually(lambda: engine.num_steps > 0)
+
+    assert endings(events) == {}
+    assert engine.has_work()
+
+
+def test_an_idle_engine_is_not_stepped(pipeline: Pipeline) -> None:
+    engine = FakeEngine()
+    feed(pipeline, ready("job_a", num_steps=3))
+
+    with running(pipeline, engine) as events:
+        eventually(ended(events, "job_a"))
+        feed(pipeline, ready("job_b", num_steps=2))
+        eventually(ended(events, "job_b"))
+
+    assert engine.num_steps == 5
+
+
+def test_room_is_told_to_intake(pipeline: Pipeline) -> None:
+    engine = FakeEngine(marks={"job_a": Mark.SLOW})
+    feed(pipeline, ready("job_a", num_steps=7))
+
+    with running(pipeline, engine) as events:
+        eventually(lambda: "job_a" in engine.added_at)
+        eventually(lambda: pipeline.admission.wait(0) == Room(3, 3990))
+        engine.go.set()
+        eventually(ended(events, "job_a"))
+        eventually(lambda: pipeline.admission.wait(0) == Room(4, 4000))
+
+
+def test_a_lost_engine_ends_the_stage(pipeline: Pipeline) -> None:
+    feed(pipeline, ready("job_a"))
+
+    with pytest.raises(EngineLost):
+        loop_of(pipeline, FakeEngine(marks={"job_a": Mark.LOST})).run()
+
+    with pytest.raises(queue.Empty):
+        pipeline.ready.get_nowait()

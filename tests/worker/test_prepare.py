@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.tokenizer import Tokenizer
+from models.lease import ClaimedJob
+from models.tables.job import Lane
+from tests.worker.job_examples import chat, claimed, completion
+from worker.events import ReadyJob, Refused
+from worker.prepare import Preparer, monotonic_deadline
+
+MAX_MODEL_LEN = 64
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model: Path) -> Tokenizer:
+    return Tokenizer.load(tiny_model)
+
+
+@pytest.fixture
+def preparer(tokenizer: Tokenizer) -> Preparer:
+    return Preparer(tokenizer, max_model_len=MAX_MODEL_LEN, default_max_tokens=20)
+
+
+def prepared(preparer: Preparer, job: ClaimedJob) -> ReadyJob:
+    found = preparer.prepare(job)
+    assert isinstance(found, ReadyJob), found
+    return found
+
+
+def refused(preparer: Preparer, job: ClaimedJob) -> Refused:
+    found = preparer.prepare(job)
+    assert isinstance(found, Refused), found
+    return found
+
+
+def test_a_prompt_becomes_its_tokens(preparer: Preparer, tokenizer: Tokenizer) -> None:
+    job = completion("The water runs")
+
+    found = prepared(preparer, job)
+
+    assert found.job is job
+    assert found.request.id == job.id
+    assert list(found.request.token_ids) == tokenizer.encode_text("The water runs")
+
+
+def test_messages_go_through_the_template(preparer: Preparer, tokenizer: Tokenizer) -> None:
+    found = prepared(preparer, chat(("system", "Be brief."), ("user", "Hi")))
+
+    text = tokenizer.fast.decode(list(found.request.token_ids), skip_special_tokens=False)
+    assert text == "<|begin|>system: Be brief.<|end|>\nuser: Hi<|end|>\nassistant: "
+
+
+def test_content_in_parts_is_joined(preparer: Preparer) -> None:
+    parts = '{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]}'
+
+    in_parts = prepared(preparer, claimed(endpoint="/v1/chat/completions", body=parts))
+
+    assert in_parts.request.token_ids == prepared(preparer, chat(("user", "ab"))).request.token_ids
+
+
+def test_a_chat_without_a_limit_gets_the_default_or_what_is_left(preparer: Preparer) -> None:
+    short, long = prepared(preparer, chat()), prepared(preparer, chat(("user", "grind " * 12)))
+
+    assert short.request.max_tokens == 20
+    assert long.request.max_tokens == MAX_MODEL_LEN - len(long.request.token_ids)
+    assert 0 < long.request.max_tokens < 20
+
+
+def test_a_completion_without_a_limit_gets_16(preparer: Preparer) -> None:
+    assert prepared(preparer, completion()).request.max_tokens == 16
+
+
+def test_the_cost_is_prompt_and_completion(preparer: Preparer) -> None:
+    found = prepared(preparer, completion(max_tokens=5))
+
+    assert found.cost_tokens == len(found.request.token_ids) + 5
+
+
+@pytest.mark.parametrize(
+    ("job", "param"),
+    [
+        (completion("grind corn " * 50), "body.prompt"),
+        (chat(("user", "grind corn " * 50)), "body.messages"),
+    ],
+)
+def test_a_prompt_over_the_context_is_refused(preparer: Preparer, job: ClaimedJob, param: str) -> None:
+    found = refused(preparer, job)
+
+    assert (found.job, found.code, found.param) == (job, "context_length_exceeded", param)
+    assert "64 tokens" in found.message
+
+
+def test_asking_for_more_than_the_context_holds_is_refused(preparer: Preparer) -> None:
+    found = refused(preparer, completion(max_tokens=MAX_MODEL_LEN))
+
+    assert (found.code, found.param) == ("context_length_exceeded", "body.max_tokens")
+    assert "max_tokens asks for 64 more" in found.message
+
+
+def test_the_context_may_be_filled_to_its_last_token(preparer: Preparer) -> None:
+    prompt = len(prepared(preparer, completion()).request.token_ids)
+
+    found = prepared(preparer, completion(max_tokens=MAX_MODEL_LEN - prompt))
+
+    assert found.cost_tokens == MAX_MODEL_LEN
+
+
+def test_what_the_template_refuses_is_refused(preparer: Preparer) -> None:
+    found = refused(preparer, chat(("developer", "Hi")))
+
+    assert (found.code, found.param) == ("invalid_value", "body.messages")
+    assert "unknown role developer" in found.message
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"endpoint": "/v1/none"},
+        {"body": '{"prompt":"x","future_field":1}'},
+        {"body": '{"temperature":1}'},
+        {"body": "{"},
+        {"body": "[]"},
+    ],
+)
+def test_what_this_version_cannot_read_is_refused_alone(preparer: Preparer, values: dict[str, Any]) -> None:
+    assert refused(preparer, claimed(**values)).code == "invalid_request"
+
+
+def test_sampling_is_passed_on_with_the_seed_of_the_job(preparer: Preparer) -> None:
+    job = completion(
+        temperature=0.5, top_p=0.9, top_k=3, seed=99, stop=["a", "b"], stop_token_ids=[5], ignore_eos=True
+    )
+
+    request = prepared(preparer, job).request
+
+    sampling = request.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 3)
+    assert (sampling.stop_token_ids, sampling.ignore_eos) == ((5,), True)
+    assert request.stop == ("a", "b")
+    assert sampling.seed == job.seed == 7
+
+
+def test_null_means_the_default(preparer: Preparer) -> None:
+    plain = prepared(preparer, completion()).request
+
+    assert prepared(preparer, completion(temperature=None, top_p=None, top_k=None, stop=None)).request == plain
+
+
+def test_urgent_lanes_run_first(preparer: Preparer) -> None:
+    priorities = [prepared(preparer, claimed(lane=lane)).request.priority for lane in Lane]
+
+    assert list(Lane) == [Lane.INTERACTIVE, Lane.STANDARD, Lane.BULK]
+    assert priorities == sorted(set(priorities))
+
+
+def test_a_deadline_is_translated_into_monotonic_time(preparer: Preparer) -> None:
+    at = datetime.now(UTC) + timedelta(seconds=60)
+
+    deadline = prepared(preparer, claimed(deadline_at=at)).request.deadline
+
+    assert deadline is not None
+    assert 55 < deadline - time.monotonic() <= 60
+    assert monotonic_deadline(None) is None
+    assert prepared(preparer, claimed()).request.deadline is None

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from engine.protocol import EngineOutput, FinishReason
+from models.consumer import Consumer, Entry
+from models.job_store import JobStore
+from models.lease import ClaimedJob, WindowRecord, claim, rescue
+from models.queue import JobQueue
+from models.signals import Listener, Signal, Signals
+from models.tables.job import Job, JobResult, JobStatus, Lane
+from tests.models.pipeline import MODEL
+from tests.models.pipeline import Pipeline as Backlog
+from tests.worker.waiting import eventually
+from worker.events import Admitted, Refused, Stepped
+from worker.pipeline import Pipeline
+from worker.publish import Publisher
+
+
+class Desk:
+    """A publisher, and the jobs that it hears about."""
+
+    def __init__(self, backlog: Backlog, pipeline: Pipeline, signals: Signals) -> None:
+        self.backlog = backlog
+        self.pipeline = pipeline
+        self.consumer = backlog.consumer("w1")
+        self.publisher = Publisher(
+            pipeline, database=backlog.database, consumer=self.consumer, signals=signals
+        )
+
+    def claim(self, count: int = 1) -> list[ClaimedJob]:
+        """Jobs that this worker has taken from the queue and holds."""
+        self.backlog.accept(count, depth=100)
+        jobs = claim(
+            self.backlog.database,
+            self.consumer.read({Lane.STANDARD: count}),
+            worker_id="w1",
+            lease_seconds=30,
+            window=WindowRecord("max_jobs", 0.0),
+        )
+        self.pipeline.leases.hold([job.held for job in jobs])
+        return jobs
+
+    def answer(self, job: ClaimedJob, reason: FinishReason = FinishReason.STOP) -> None:
+        """Tell of a job that ran for two steps."""
+        self.pipeline.events.put(Admitted(job, 5))
+        self.step(EngineOutput(job.id, (7,), "hi"))
+        self.step(EngineOutput(job.id, finish_reason=reason))
+
+    def step(self, *outputs: EngineOutput) -> None:
+        self.pipeline.events.put(Stepped(outputs, 100.0))
+
+    def publish(self) -> None:
+        """Publish all that was told."""
+        self.pipeline.events.put(None)
+        self.publisher.run()
+
+    def depth(self) -> int:
+        return self.backlog.queue.depth(MODEL, Lane.STANDARD)
+
+    def result(self, job_id: str) -> JobResult | None:
+        with self.backlog.database.reading() as session:
+            return session.get(JobResult, job_id)
+
+
+@pytest.fixture
+def signals(redis_url: str) -> Iterator[Signals]:
+    found = Signals(redis_url, "test")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def desk(backlog: Backlog, pipeline: Pipeline, signals: Signals) -> Desk:
+    return Desk(backlog, pipeline, signals)
+
+
+def test_an_answer_is_stored_and_its_entry_and_lease_go(desk: Desk) -> None:
+    (job,) = desk.claim()
+    desk.answer(job)
+
+    desk.publish()
+
+    row, result = desk.backlog.job(job.id), desk.result(job.id)
+    assert (row.status, row.num_prompt_tokens, row.num_completion_tokens) == ("succeeded", 5, 1)
+    assert result is not None
+    assert json.loads(result.body or "")["choices"][0]["text"] == "hi"
+    assert desk.depth() == 0
+    assert desk.pipeline.leases.all() == []
+
+
+def test_answers_of_jobs_that_run_together_are_kept_apart(desk: Desk) -> None:
+    jobs = desk.claim(3)
+    for job in jobs:
+        desk.pipeline.events.put(Admitted(job, 5))
+    for text in ("a", "b"):
+        desk.step(*[EngineOutput(job.id, (1,), f"{job.id}{text} ") for job in jobs])
+    desk.step(*[EngineOutput(job.id, finish_reason=FinishReason.STOP) for job in reversed(jobs)])
+
+    desk.publish()
+
+    for job in jobs:
+        result = desk.result(job.id)
+        assert result is not None
+        assert json.loads(result.body or "")["choices"][0]["text"] == f"{job.id}a {job.id}b "
+
+
+def test_commits_then_acknowledges_then_wakes(
+    desk: Desk, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job,) = desk.claim()
+    seen: queue.SimpleQueue[tuple[str, str, int]] = queue.SimpleQueue()
+    acknowledge: Callable[[Sequence[Entry]], None] = desk.consumer.acknowledge
+
+    def note(what: str) -> None:
+        seen.put((what, desk.backlog.job(job.id).status, desk.depth()))
+
+    def watched(entries: Sequence[Entry]) -> None:
+        note("acknowledge")
+        acknowledge(entries)
+
+    monkeypatch.setattr(desk.consumer, "acknowledge", watched)
+    listener = Listener(redis_url, "test", Signal.DONE, lambda ids: note(f"wake {' '.join(ids)}"))
+    listener.start()
+    with desk.backlog.queue._redis as client:
+        eventually(lambda: dict(client.pubsub_numsub("test:done"))["test:done"])
+    desk.answer(job)
+
+    desk.publish()
+
+    assert seen.get(timeout=10) == ("acknowledge", "succeeded", 1)
+    assert seen.get(timeout=10) == (f"wake {job.id}", "succeeded", 0)
+    listener.stop()
+
+
+def test_a_refusal_is_stored_as_the_failure_of_the_job(desk: Desk) -> None:
+    refused, other = desk.claim(2)
+    desk.pipeline.events.put(Refused(refused, "context_length_exceeded", "Too long.", "body.prompt"))
+    desk.answer(other)
+
+    desk.publish()
+
+    row, result = desk.backlog.job(refused.id), desk.result(refused.id)
+    assert (row.status, row.error_code) == ("failed", "context_length_exceeded")
+    assert result is not None
+    assert json.loads(result.error or "") == {
+        "code": "context_length_exceeded",
+        "message": "Too long.",
+        "param": "body.prompt",
+    }
+    assert desk.backlog.job(other.id).status == "succeeded"
+    assert desk.depth() == 0
+
+
+def test_a_cancelled_job_leaves_no_result_and_no_entry(desk: Desk) -> None:
+    (job,) = desk.claim()
+    JobStore(desk.backlog.database).cancel(desk.backlog.project_id, job.id)
+    desk.answer(job, FinishReason.CANCELLED)
+
+    desk.publish()
+
+    assert desk.backlog.job(job.id).status == "cancelled"
+    assert desk.result(job.id) is None
+    assert (desk.depth(), desk.pipeline.leases.all()) == (0, [])
+
+
+def test_an_answer_to_a_job_cancelled_meanwhile_is_discarded(desk: Desk) -> None:
+    cancelled, other = desk.claim(2)
+    JobStore(desk.backlog.database).cancel(desk.backlog.project_id, cancelled.id)
+    desk.answer(cancelled)
+    desk.answer(other)
+
+    desk.publish()
+
+    assert desk.backlog.job(cancelled.id).status == "cancelled"
+    assert desk.result(cancelled.id) is None
+    assert desk.backlog.job(other.id).status == "succeeded"
+
+
+def test_an_answer_under_a_stale_token_is_discarded_and_the_owner_keeps_the_job(desk: Desk) -> None:
+    (stale,) = desk.claim()
+    desk.backlog.change(stale.id, lease_until=desk.backlog.time(seconds_from_now=-5))
+    assert rescue(desk.backlog.database) == [stale.id]
+    desk.backlog.claim(stale.id, worker_id="w2", entry_id="9-9")
+    desk.answer(stale)
+
+    desk.publish()
+
+    row = desk.backlog.job(stale.id)
+    assert (row.status, row.owner, row.token) == ("running", "w2", 2)
+    assert desk.result(stale.id) is None
+
+
+def test_redis_away_does_not_keep_an_answer_from_being_stored(
+    backlog: Backlog, pipeline: Pipeline, database_url: str
+) -> None:
+    nowhere = "unix:///nowhere/redis.sock"
+    lost_queue = JobQueue(nowhere, "test")
+    consumer, signals = Consumer(lost_queue, nowhere, model=MODEL, name="w1"), Signals(nowhere, "test")
+    backlog.accept()
+    (job,) = backlog.claim()
+    pipeline.leases.hold([job.held])
+    pipeline.events.put(Refused(job, "invalid_value", "No."))
+    pipeline.events.put(None)
+
+    Publisher(pipeline, database=backlog.database, consumer=consumer, signals=signals).run()
+
+    assert backlog.job(job.id).status == JobStatus.FAILED
+    assert pipeline.leases.all() == []
+
+
+def running(publisher: Publisher) -> threading.Thread:
+    thread = threading.Thread(target=publisher.run)
+    thread.start()
+    return thread
+
+
+def status_of(row: Job) -> str:
+    return row.status

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+
+from models.errors import QueueUnavailable
+from models.signals import Listener, Signal, Signals
+from models.tables.job import Lane
+from tests.models.pipeline import MODEL
+from tests.models.pipeline import Pipeline as Backlog
+from tests.worker.waiting import eventually
+from worker.upkeep import Upkeep
+
+
+@pytest.fixture
+def upkeep(backlog: Backlog, redis_url: str) -> Iterator[Upkeep]:
+    signals = Signals(redis_url, "test")
+    yield Upkeep(
+        database=backlog.database,
+        consumer=backlog.consumer("w1"),
+        dispatcher=backlog.dispatcher(),
+        signals=signals,
+        lease_seconds=0.2,
+    )
+    signals.close()
+
+
+@contextmanager
+def running(upkeep: Upkeep) -> Iterator[None]:
+    stopping = threading.Event()
+    thread = threading.Thread(target=upkeep.run, args=[stopping])
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_waiting_jobs_are_published(backlog: Backlog, upkeep: Upkeep) -> None:
+    backlog.accept(3)
+
+    with running(upkeep):
+        eventually(lambda: backlog.queue.depth(MODEL, Lane.STANDARD) == 3)
+
+    assert backlog.delivered() == [job.id for job in backlog.jobs()]
+
+
+def test_entries_of_a_consumer_that_died_before_its_claim_are_published_anew(
+    backlog: Backlog, upkeep: Upkeep
+) -> None:
+    job_id = backlog.accept(depth=10)
+    (dead,) = backlog.consumer("dead").read({Lane.STANDARD: 1})
+
+    with running(upkeep):
+        delivered: list[str] = []
+        eventually(lambda: delivered.extend(backlog.delivered()) or delivered)
+
+    assert delivered == [job_id]
+    assert dead.ticket.job_id == job_id
+    job = backlog.job(job_id)
+    assert (job.status, job.attempt) == ("queued", 0)
+
+
+def test_entries_that_somebody_keeps_alive_stay(backlog: Backlog, upkeep: Upkeep) -> None:
+    job_id = backlog.accept(depth=10)
+    alive = backlog.consumer("alive")
+    entries = alive.read({Lane.STANDARD: 1})
+    beats: list[str] = []
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(0.03):
+            beats.extend(alive.renew(entries))
+
+    beater = threading.Thread(target=beat)
+    beater.start()
+    looked = threading.Event()
+    upkeep.also(1.3, lambda: looked.set() if beats else None)
+    with running(upkeep):
+        assert looked.wait(20)
+    done.set()
+    beater.join()
+
+    assert alive.renew(entries) == {entries[0].entry_id}
+    assert backlog.job(job_id).dispatched_at is not None
+
+
+def test_jobs_whose_lease_ran_out_are_rescued_and_published(backlog: Backlog, upkeep: Upkeep) -> None:
+    job_id = backlog.accept()
+    backlog.claim(lease_seconds=-1)
+
+    with running(upkeep):
+        eventually(lambda: backlog.queue.depth(MODEL, Lane.STANDARD) == 1)
+
+    assert backlog.delivered() == [job_id]
+    job = backlog.job(job_id)
+    assert (job.status, job.attempt, job.owner) == ("queued", 1, None)
+
+
+def test_overdue_jobs_expire_and_their_pollers_are_told(
+    backlog: Backlog, upkeep: Upkeep, redis_url: str
+) -> None:
+    job_id = backlog.accept(deadline_at=backlog.time() - timedelta(seconds=1))
+    told = threading.Event()
+    listener = Listener(redis_url, "test", Signal.DONE, lambda ids: told.set() if job_id in ids else None)
+    listener.start()
+    with backlog.queue._redis as client:
+        eventually(lambda: dict(client.pubsub_numsub("test:done"))["test:done"])
+
+    with running(upkeep):
+        assert told.wait(20)
+
+    listener.stop()
+    assert backlog.job(job_id).status == "expired"
+
+
+def test_an_entry_that_redis_has_lost_is_published_anew(backlog: Backlog, upkeep: Upkeep) -> None:
+    backlog.dispatcher().dispatch()
+    job_id = backlog.accept()
+    backlog.change(job_id, dispatched_at=backlog.time(seconds_from_now=-60))
+
+    with running(upkeep):
+        eventually(lambda: backlog.queue.depth(MODEL, Lane.STANDARD) == 1)
+
+    assert backlog.delivered() == [job_id]
+
+
+def test_a_chore_that_cannot_be_done_does_not_hinder_the_others(backlog: Backlog, upkeep: Upkeep) -> None:
+    tries = threading.Semaphore(0)
+
+    def fail() -> None:
+        tries.release()
+        raise QueueUnavailable
+
+    upkeep.also(0.01, fail)
+    backlog.accept()
+
+    with running(upkeep):
+        assert all(tries.acquire(timeout=20) for _ in range(3))
+        eventually(lambda: backlog.queue.depth(MODEL, Lane.STANDARD) == 1)
+
+
+def test_a_defect_in_a_chore_is_not_hidden(upkeep: Upkeep) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    upkeep.also(0.01, fail)
+
+    with pytest.raises(ZeroDivisionError):
+        upkeep.run(threading.Event())
+
+
+def test_a_callers_own_chore_is_done_every_so_often(upkeep: Upkeep) -> None:
+    done = threading.Semaphore(0)
+    count: Callable[[], object] = done.release
+    upkeep.also(0.01, count)
+
+    with running(upkeep):
+        assert all(done.acquire(timeout=20) for _ in range(3))

@@ -80,8 +80,8 @@ class BatchRun:
         return summary
 
     def _compute(self, source: RunInput, ledger: RunLedger, lock: InstanceLock, summary: RunSummary) -> None:
-        if notice := first_start_notice(self._settings):
-            self._progress.say(notice)
+        first = " (it is converted first, only this time)" if first_start_notice(self._settings) else ""
+        self._progress.say(f"loading the model{first}")
         with EmbeddedValkey(self._folder.path, lock=lock) as valkey:
             worker = self._worker(ledger, valkey.url)
             try:
@@ -108,7 +108,6 @@ class BatchRun:
     ) -> None:
         batch = ledger.batch()
         pace = Pace(batch, num_bad_lines=num_bad_lines)
-        self._progress.say("loading the model")
         while not is_complete(batch):
             self._poll(supervisor)
             now = time.monotonic()

@@ -23,8 +23,8 @@ class InstanceLock:
 
     The kernel frees the lock when the last process holding `fileno()` is gone. Handing that number to Valkey
     keeps the folder locked while a Valkey whose Headrace was killed is still writing to it. `acquire`
-    therefore waits up to `wait_seconds` (default: `WAIT_SECONDS`) before it raises StartupError. `flag` is what the user chooses the
-    folder by.
+    therefore waits up to `wait_seconds` (default: `WAIT_SECONDS`) before it raises StartupError. `flag` is
+    what the user chooses the folder by.
     """
 
     def __init__(self, folder: Path, *, wait_seconds: float | None = None, flag: str = "--data-dir") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,10 @@ from cli.json_output import AsJson, print_json
 from cli.setting_flags import LOG_FLAGS, WORKER_FLAGS, Flags, setting_flags
 from models.errors import StartupError
 from models.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from cli.run_folder import RunFolder
+    from cli.run_summary import RunSummary
 
 
 @setting_flags("data_dir", *WORKER_FLAGS, *LOG_FLAGS)
@@ -37,10 +41,7 @@ def run(
     Exit code 0: all answered, 1: some lines failed (the output says why), 2: could not run.
     """
     # Imported here because SQLAlchemy takes half a second, which the client commands need not pay.
-    from cli.batch_run import BatchRun, RunStopped
     from cli.run_folder import RunFolder
-    from cli.run_input import read_input
-    from cli.run_progress import progress_on_stderr
     from models.logs import configure_logging
 
     settings = load_settings(**flags)
@@ -49,19 +50,27 @@ def run(
         raise StartupError("the output would replace the input; give another -o")
     folder = RunFolder(output)
     folder.check_output(overwrite=overwrite)
-    requests = read_input(source, settings)
-    try:
-        with progress_on_stderr() as progress:
-            summary = BatchRun(folder, settings, progress).complete(requests, keep=keep)
-    except RunStopped as stopped:
-        typer.echo(f"headrace: {stopped.message}", err=True)
-        raise typer.Exit(130) from None
+    summary = _complete(folder, source, settings, keep=keep)
     if print_answers:
         _print_answers(output)
     typer.echo(summary.text(), err=True)
     if as_json:
         print_json(summary.as_json())
     raise typer.Exit(1 if summary.failed else 0)
+
+
+def _complete(folder: RunFolder, source: Path, settings: Settings, *, keep: bool) -> RunSummary:
+    from cli.batch_run import BatchRun, RunStopped
+    from cli.run_input import read_input
+    from cli.run_progress import progress_on_stderr
+
+    requests = read_input(source, settings)
+    try:
+        with progress_on_stderr() as progress:
+            return BatchRun(folder, settings, progress).complete(requests, keep=keep)
+    except RunStopped as stopped:
+        typer.echo(f"headrace: {stopped.message}", err=True)
+        raise typer.Exit(130) from None
 
 
 def _quiet(settings: Settings) -> Settings:

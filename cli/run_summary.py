@@ -53,9 +53,9 @@ class RunSummary:
     def text(self) -> str:
         """The summary for people, with the first failures."""
         parts = [f"{self.succeeded:,} answered, {self.failed:,} failed"]
-        if self.tokens_per_second is None:
+        if self.tokens_per_second is None and self.num_completion_tokens:
             parts.append(f"{self.num_completion_tokens:,} tokens, computed before")
-        else:
+        if self.tokens_per_second is not None:
             earlier = self.num_completion_tokens - self.num_new_tokens
             before = f"{earlier:,} tokens computed before and " if earlier > 0 else ""
             parts.append(f"{before}{self.num_new_tokens:,} tokens in {self.seconds:.1f} s")

@@ -48,7 +48,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         with closing(Database(settings.sql_url)) as database:
             migrate(database)
             KeyRing(database).ensure_first(settings.data_dir, None)
-        with Supervisor([valkey.spec, api_child(settings)]) as supervisor:
+        with Supervisor([valkey.spec, api_child(settings)], show=lambda _: None) as supervisor:
             while not supervisor.ready:
                 supervisor.poll(0.02)
             yield settings

@@ -20,6 +20,8 @@ from tests.cli.process import REPOSITORY
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HEADRACE_DATA_DIR", str(tmp_path / "data"))
+    # Set up for good, logs would go on to the stderr of this test when it is over.
+    monkeypatch.setattr("models.logs.configure_logging", lambda settings: None)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:

@@ -61,3 +61,7 @@ def test_a_second_start_tells_its_own_speed() -> None:
         "tokens_per_second": 10.0,
         "output": "out.jsonl",
     }
+
+
+def test_without_an_answer_there_is_no_word_of_tokens() -> None:
+    assert summary_of(failed(1)).text().splitlines()[0] == "0 answered, 1 failed"

@@ -76,9 +76,7 @@ class FakeEngine:
 
     def room(self) -> Room:
         booked = sum(len(request.token_ids) + request.max_tokens for request, _ in self._running.values())
-        return Room(
-            self._limits.max_num_seqs - len(self._running), self._limits.num_cache_tokens - booked
-        )
+        return Room(self._limits.max_num_seqs - len(self._running), self._limits.num_cache_tokens - booked)
 
     def has_work(self) -> bool:
         return bool(self._running)

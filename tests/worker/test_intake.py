@@ -1,28 +1,34 @@
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.protocol import Room
 from engine.tokenizer import Tokenizer
+from models.errors import DatabaseUnavailable, QueueUnavailable
 from models.job_store import JobStore
+from models.lease import ClaimedJob, claim
 from models.queue import Ticket
-from models.signals import Listener, Signal, Signals
-from models.tables.job import Job, Lane
+from models.signals import Signal, Signals
+from models.tables.job import Job, JobRequest, Lane
 from tests.models.pipeline import MODEL
 from tests.models.pipeline import Pipeline as Backlog
+from tests.services.redis_server import ValkeyServer
+from tests.worker.listening import listening
 from tests.worker.waiting import eventually
 from worker.events import Refused
 from worker.intake import Intake
 from worker.pipeline import Pipeline
 from worker.prepare import Preparer
 from worker.window import WindowLimits
-from worker.window_reader import WindowReader
+from worker.window_reader import ClosedWindow, WindowReader
 
 LIMITS = WindowLimits(max_jobs=4, max_tokens=10**6, max_wait_seconds=0.01)
 
@@ -34,7 +40,7 @@ class Desk:
         self.backlog = backlog
         self.pipeline = pipeline
         self.signals = Signals(redis_url, "test")
-        consumer = backlog.consumer("w1")
+        self.consumer = consumer = backlog.consumer("w1")
         self.intake = Intake(
             pipeline,
             database=backlog.database,
@@ -58,12 +64,25 @@ class Desk:
     def depth(self) -> int:
         return self.backlog.queue.depth(MODEL, Lane.STANDARD)
 
+    def rewrite(self, job_id: str, **body: str) -> None:
+        """Change the request of a job that is accepted already."""
+        with self.backlog.database.transaction() as session:
+            session.get_one(JobRequest, job_id).body = json.dumps({"model": MODEL, **body})
+
     def jobs(self, status: str) -> list[Job]:
         return [job for job in self.backlog.jobs() if job.status == status]
 
 
 @pytest.fixture
-def desk(backlog: Backlog, pipeline: Pipeline, redis_url: str, tiny_model: Path) -> Iterator[Desk]:
+def desk(
+    backlog: Backlog,
+    pipeline: Pipeline,
+    redis_url: str,
+    tiny_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Desk]:
+    # Stopping waits for the end of one blocking read.
+    monkeypatch.setattr("worker.window_reader.MAX_BLOCK_SECONDS", 0.2)
     found = Desk(backlog, pipeline, redis_url, tiny_model)
     yield found
     found.signals.close()
@@ -136,54 +155,91 @@ def test_an_entry_of_an_unknown_job_is_dropped(desk: Desk) -> None:
     assert desk.pipeline.ready.empty()
 
 
-def test_an_overdue_job_expires_and_its_poller_is_told(desk: Desk, redis_url: str) -> None:
+def test_an_overdue_job_expires_and_its_poller_is_told(desk: Desk, valkey_server: ValkeyServer) -> None:
     told = threading.Event()
     job_id = desk.backlog.accept(depth=10, deadline_at=desk.backlog.time() - timedelta(seconds=1))
-    listener = Listener(redis_url, "test", Signal.DONE, lambda ids: told.set() if job_id in ids else None)
-    listener.start()
-    with desk.backlog.queue._redis as client:
-        eventually(lambda: dict(client.pubsub_numsub("test:done"))["test:done"])
 
-    with desk.running():
+    def hear(job_ids: Sequence[str]) -> None:
+        if job_id in job_ids:
+            told.set()
+
+    with listening(valkey_server, Signal.DONE, hear), desk.running():
         assert told.wait(20)
 
-    listener.stop()
     assert desk.backlog.job(job_id).status == "expired"
     assert desk.depth() == 0
 
 
 def test_a_prompt_over_the_context_is_refused_and_the_others_go_on(desk: Desk) -> None:
-    too_long = {"model": MODEL, "prompt": "grind corn " * 50}
-    refused, other = desk.backlog.accept(depth=10, body=too_long), desk.backlog.accept(depth=10)
+    refused, other = desk.backlog.accept(depth=10), desk.backlog.accept(depth=10)
+    desk.rewrite(refused, prompt="grind corn " * 50)
 
     with desk.running():
-        assert desk.pipeline.ready.get(timeout=20).job.id == other
+        found = desk.pipeline.ready.get(timeout=20)
         event = desk.pipeline.events.get(timeout=20)
 
+    assert found.job.id == other
     assert isinstance(event, Refused)
     assert (event.job.id, event.code) == (refused, "context_length_exceeded")
     # It holds its lease until the refusal is stored, and no seat.
     assert refused in {lease.job_id for lease in desk.pipeline.leases.all()}
-    assert desk.pipeline.admission.wait(0) == Room(3, 4000 - desk_cost(desk, other))
+    assert desk.pipeline.admission.wait(0) == Room(3, 4000 - found.cost_tokens)
 
 
-def desk_cost(desk: Desk, job_id: str) -> int:
-    """Tokens of `prompt 0` and the 16 of a completion."""
-    (lease,) = (lease for lease in desk.pipeline.leases.all() if lease.job_id == job_id)
-    body = {"model": MODEL, "prompt": "prompt 0"}
-    assert lease.token == 1
-    return len(desk.intake._preparer._tokenizer.encode_text(body["prompt"])) + 16
+def test_entries_that_arrive_at_shutdown_are_given_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = desk.backlog.accept(depth=10)
+    read = WindowReader.take
 
-
-def test_entries_that_arrive_at_shutdown_are_given_back(desk: Desk) -> None:
-    with desk.running():
+    def take(reader: WindowReader, *, seats: int, cache_tokens: int) -> ClosedWindow | None:
         desk.pipeline.stopping.set()
-        job_id = desk.backlog.accept(depth=10)
+        return read(reader, seats=seats, cache_tokens=cache_tokens)
+
+    monkeypatch.setattr(WindowReader, "take", take)
+
+    desk.intake.run()
 
     row = desk.backlog.job(job_id)
-    assert (row.status, row.attempt) == ("queued", 0)
-    waiting = desk.backlog.delivered()
-    if not waiting:
-        # It was taken within the last read: the dispatcher owes it an entry at once.
-        assert row.dispatched_at is None
-        assert desk.depth() == 0
+    assert (row.status, row.attempt, row.dispatched_at) == ("queued", 0, None)
+    assert desk.depth() == 0
+    assert desk.pipeline.leases.all() == []
+
+
+def test_goes_on_when_redis_is_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.intake._RETRY_SECONDS", 0.01)
+    read, lost = WindowReader.take, threading.Semaphore(2)
+
+    def take(reader: WindowReader, *, seats: int, cache_tokens: int) -> ClosedWindow | None:
+        if lost.acquire(blocking=False):
+            raise QueueUnavailable
+        return read(reader, seats=seats, cache_tokens=cache_tokens)
+
+    monkeypatch.setattr(WindowReader, "take", take)
+    job_id = desk.backlog.accept(depth=10)
+
+    with desk.running():
+        assert desk.pipeline.ready.get(timeout=20).job.id == job_id
+
+
+def test_goes_on_when_the_database_is_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.intake._RETRY_SECONDS", 0.01)
+    lost = threading.Semaphore(1)
+    was_lost = threading.Event()
+
+    def take(*args: Any, **values: Any) -> list[ClaimedJob]:
+        if lost.acquire(blocking=False):
+            was_lost.set()
+            raise DatabaseUnavailable
+        return claim(*args, **values)
+
+    monkeypatch.setattr("worker.intake.claim", take)
+    first = desk.backlog.accept(depth=10)
+
+    with desk.running():
+        assert was_lost.wait(20)
+        second = desk.backlog.accept(depth=10)
+        assert desk.pipeline.ready.get(timeout=20).job.id == second
+
+    # Its entry was read and not claimed: it is found by its idle time.
+    assert desk.backlog.job(first).status == "queued"
+    (entry,) = (one for one in desk.consumer.reclaim(idle_seconds=0) if one.ticket.job_id == first)
+    assert entry.lane == Lane.STANDARD

@@ -149,7 +149,9 @@ def test_sampling_is_passed_on_with_the_seed_of_the_job(preparer: Preparer) -> N
 def test_null_means_the_default(preparer: Preparer) -> None:
     plain = prepared(preparer, completion()).request
 
-    assert prepared(preparer, completion(temperature=None, top_p=None, top_k=None, stop=None)).request == plain
+    assert (
+        prepared(preparer, completion(temperature=None, top_p=None, top_k=None, stop=None)).request == plain
+    )
 
 
 def test_urgent_lanes_run_first(preparer: Preparer) -> None:

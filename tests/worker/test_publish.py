@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import queue
-import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -12,11 +11,12 @@ from models.consumer import Consumer, Entry
 from models.job_store import JobStore
 from models.lease import ClaimedJob, WindowRecord, claim, rescue
 from models.queue import JobQueue
-from models.signals import Listener, Signal, Signals
-from models.tables.job import Job, JobResult, JobStatus, Lane
+from models.signals import Signal, Signals
+from models.tables.job import JobResult, JobStatus, Lane
 from tests.models.pipeline import MODEL
 from tests.models.pipeline import Pipeline as Backlog
-from tests.worker.waiting import eventually
+from tests.services.redis_server import ValkeyServer
+from tests.worker.listening import listening
 from worker.events import Admitted, Refused, Stepped
 from worker.pipeline import Pipeline
 from worker.publish import Publisher
@@ -111,7 +111,7 @@ def test_answers_of_jobs_that_run_together_are_kept_apart(desk: Desk) -> None:
 
 
 def test_commits_then_acknowledges_then_wakes(
-    desk: Desk, redis_url: str, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, valkey_server: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (job,) = desk.claim()
     seen: queue.SimpleQueue[tuple[str, str, int]] = queue.SimpleQueue()
@@ -125,17 +125,13 @@ def test_commits_then_acknowledges_then_wakes(
         acknowledge(entries)
 
     monkeypatch.setattr(desk.consumer, "acknowledge", watched)
-    listener = Listener(redis_url, "test", Signal.DONE, lambda ids: note(f"wake {' '.join(ids)}"))
-    listener.start()
-    with desk.backlog.queue._redis as client:
-        eventually(lambda: dict(client.pubsub_numsub("test:done"))["test:done"])
     desk.answer(job)
 
-    desk.publish()
+    with listening(valkey_server, Signal.DONE, lambda ids: note(f"wake {' '.join(ids)}")):
+        desk.publish()
 
-    assert seen.get(timeout=10) == ("acknowledge", "succeeded", 1)
-    assert seen.get(timeout=10) == (f"wake {job.id}", "succeeded", 0)
-    listener.stop()
+        assert seen.get(timeout=10) == ("acknowledge", "succeeded", 1)
+        assert seen.get(timeout=10) == (f"wake {job.id}", "succeeded", 0)
 
 
 def test_a_refusal_is_stored_as_the_failure_of_the_job(desk: Desk) -> None:
@@ -196,9 +192,7 @@ def test_an_answer_under_a_stale_token_is_discarded_and_the_owner_keeps_the_job(
     assert desk.result(stale.id) is None
 
 
-def test_redis_away_does_not_keep_an_answer_from_being_stored(
-    backlog: Backlog, pipeline: Pipeline, database_url: str
-) -> None:
+def test_redis_away_does_not_keep_an_answer_from_being_stored(backlog: Backlog, pipeline: Pipeline) -> None:
     nowhere = "unix:///nowhere/redis.sock"
     lost_queue = JobQueue(nowhere, "test")
     consumer, signals = Consumer(lost_queue, nowhere, model=MODEL, name="w1"), Signals(nowhere, "test")
@@ -212,13 +206,3 @@ def test_redis_away_does_not_keep_an_answer_from_being_stored(
 
     assert backlog.job(job.id).status == JobStatus.FAILED
     assert pipeline.leases.all() == []
-
-
-def running(publisher: Publisher) -> threading.Thread:
-    thread = threading.Thread(target=publisher.run)
-    thread.start()
-    return thread
-
-
-def status_of(row: Job) -> str:
-    return row.status

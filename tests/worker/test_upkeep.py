@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
 
 from models.errors import QueueUnavailable
-from models.signals import Listener, Signal, Signals
+from models.signals import Signal, Signals
 from models.tables.job import Lane
 from tests.models.pipeline import MODEL
 from tests.models.pipeline import Pipeline as Backlog
+from tests.services.redis_server import ValkeyServer
+from tests.worker.listening import listening
 from tests.worker.waiting import eventually
 from worker.upkeep import Upkeep
 
@@ -104,19 +106,18 @@ def test_jobs_whose_lease_ran_out_are_rescued_and_published(backlog: Backlog, up
 
 
 def test_overdue_jobs_expire_and_their_pollers_are_told(
-    backlog: Backlog, upkeep: Upkeep, redis_url: str
+    backlog: Backlog, upkeep: Upkeep, valkey_server: ValkeyServer
 ) -> None:
     job_id = backlog.accept(deadline_at=backlog.time() - timedelta(seconds=1))
     told = threading.Event()
-    listener = Listener(redis_url, "test", Signal.DONE, lambda ids: told.set() if job_id in ids else None)
-    listener.start()
-    with backlog.queue._redis as client:
-        eventually(lambda: dict(client.pubsub_numsub("test:done"))["test:done"])
 
-    with running(upkeep):
+    def hear(job_ids: Sequence[str]) -> None:
+        if job_id in job_ids:
+            told.set()
+
+    with listening(valkey_server, Signal.DONE, hear), running(upkeep):
         assert told.wait(20)
 
-    listener.stop()
     assert backlog.job(job_id).status == "expired"
 
 

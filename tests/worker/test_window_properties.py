@@ -142,7 +142,9 @@ def test_turns_are_shared_six_to_three_to_one_over_any_windows(turn: int, count:
 def test_shares_do_not_depend_on_how_jobs_fall_into_windows(sizes: list[int]) -> None:
     whole = lane_shares(sum(sizes), turn=0)
 
-    apart = sum((lane_shares(size, turn=sum(sizes[:at])) for at, size in enumerate(sizes)), start=type(whole)())
+    apart = sum(
+        (lane_shares(size, turn=sum(sizes[:at])) for at, size in enumerate(sizes)), start=type(whole)()
+    )
 
     assert apart == whole
 

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from models.database import Database
+from models.settings import Settings
+from tests.cli.process import REPOSITORY
+from worker.__main__ import main
+
+
+@pytest.fixture
+def start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[[Settings], tuple[int, list[str]]]:
+    """Runs `python -m worker` within this process; returns its exit code and what it wrote."""
+    monkeypatch.setattr("worker.__main__.configure_logging", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+
+    def run(settings: Settings) -> tuple[int, list[str]]:
+        for name, value in settings.as_environment().items():
+            monkeypatch.setenv(name, value)
+        code = main()
+        return code, capsys.readouterr().err.splitlines()
+
+    return run
+
+
+def test_says_that_the_database_is_not_migrated(
+    start: Callable[[Settings], tuple[int, list[str]]], settings: Callable[..., Settings], redis_url: str
+) -> None:
+    code, (line,) = start(settings(redis_url=redis_url))
+
+    assert code == 2
+    assert line.startswith("headrace worker: the database is empty")
+    assert "run `headrace migrate`" in line
+
+
+def test_says_that_there_is_no_redis(
+    start: Callable[[Settings], tuple[int, list[str]]], settings: Callable[..., Settings], database: Database
+) -> None:
+    code, (line,) = start(settings(database_url=f"{database.engine.url}"))
+
+    assert code == 2
+    assert line.startswith("headrace worker: no Redis: set HEADRACE_REDIS_URL")
+
+
+def test_says_which_setting_is_bad(
+    start: Callable[[Settings], tuple[int, list[str]]],
+    settings: Callable[..., Settings],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = settings()
+    monkeypatch.setattr(Settings, "as_environment", lambda _: {"HEADRACE_LEASE_SECONDS": "soon"})
+
+    code, (line,) = start(given)
+
+    assert code == 2
+    assert "HEADRACE_LEASE_SECONDS" in line
+
+
+def test_says_that_there_is_no_such_model(
+    settings: Callable[..., Settings], database: Database, redis_url: str, tmp_path: Path
+) -> None:
+    missing = str(tmp_path / "no-such-model")
+    given = settings(database_url=f"{database.engine.url}", redis_url=redis_url, model=missing)
+
+    worker = subprocess.run(
+        [sys.executable, "-m", "worker"],
+        cwd=REPOSITORY,
+        env={**os.environ, **given.as_environment()},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert worker.returncode == 2
+    (line,) = worker.stderr.splitlines()
+    assert line.startswith("headrace worker: ")
+    assert missing in line

@@ -16,7 +16,7 @@ def create_app(settings: Settings) -> Flask:
     """Return the API as a WSGI application that may be forked, with no connection open yet.
 
     Works without Redis, which may come later. Raises StartupError where Redis is not named or the
-    database is not migrated, and DatabaseUnavailable.
+    database does not answer or is not migrated.
     """
     app = Flask("headrace", static_folder=None)
     # A path with a doubled slash is unknown here; a redirect would lose the body of a POST.

@@ -18,6 +18,7 @@ from models.fleet import Fleet
 from models.job_store import JobStore
 from models.keys import KeyRing
 from models.migrate import require_migrated
+from models.presence import require_database
 from models.queue import JobQueue
 from models.settings import Settings
 from models.signals import Signal, Signals
@@ -49,13 +50,14 @@ class Services:
         """Check the database, make sure that there is a key, and connect lazily to Redis.
 
         No connection and no thread is left open, so that a server may fork afterwards.
-        Raises StartupError where Redis is not named or the database is not migrated, DatabaseUnavailable.
+        Raises StartupError where Redis is not named, or the database does not answer or is not migrated.
         """
         if settings.redis_url is None:
             raise StartupError(
                 "no Redis: `headrace up` starts an embedded one; or set HEADRACE_REDIS_URL to one of yours"
             )
         database = Database(settings.sql_url)
+        require_database(database)
         require_migrated(database)
         keys = KeyRing(database)
         keys.ensure_first(

@@ -17,6 +17,7 @@ from models.database import Database
 from models.fleet import Fleet
 from models.keys import KeyRing
 from models.migrate import migrate
+from models.presence import require_redis
 from models.settings import Settings
 
 
@@ -24,8 +25,8 @@ def serve(settings: Settings, *, announce: Callable[[str], None]) -> int:
     """Serve until a signal asks to stop; return the exit code.
 
     `announce` is told what a person at the terminal should know: that the model is converted first, and
-    when and where the service answers. Raises StartupError for a port or a data folder in use, and for a
-    role that cannot be started.
+    when and where the service answers. Raises StartupError for a port or a data folder in use, for a database
+    or a Redis that does not answer, and for a role that cannot be started.
     """
     check_port_free(settings.host, settings.port)
     with ExitStack() as stack:
@@ -35,6 +36,8 @@ def serve(settings: Settings, *, announce: Callable[[str], None]) -> int:
             valkey = stack.enter_context(EmbeddedValkey(settings.data_dir, lock=lock))
             specs.append(valkey.spec)
             settings = settings.model_copy(update={"redis_url": valkey.url})
+        else:
+            require_redis(settings.redis_url)
         database = stack.enter_context(closing(Database(settings.sql_url)))
         migrate(database)
         given = settings.api_key.get_secret_value() if settings.api_key else None

@@ -38,7 +38,8 @@ class ChatTemplate:
                 add_generation_prompt=True,
                 **self._special_tokens,
             )
-        except (TemplateError, TypeError, KeyError) as error:
+        except Exception as error:
+            # A template is foreign code over what a client sent: it may fail in any way.
             raise ChatTemplateError(f"the chat template refused these messages: {error}") from error
 
 

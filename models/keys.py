@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import insert, select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from models.database import Database, now
@@ -75,6 +78,7 @@ class KeyRing:
         With `given` (from `HEADRACE_API_KEY`) that key is valid. Otherwise, if there is no key at all,
         one is made and kept in `<data_dir>/api_key`, which only its owner may read.
         """
+        self._make_once(default_project)
         if given is not None:
             self._ensure_given(given)
             return
@@ -92,9 +96,17 @@ class KeyRing:
     def _ensure_given(self, secret: str) -> None:
         if len(secret) < _MIN_LENGTH:
             raise StartupError(f"HEADRACE_API_KEY must have at least {_MIN_LENGTH} characters")
-        with self._database.transaction() as session:
+
+        def make(session: Session) -> None:
             if session.scalar(select(ApiKey.id).where(ApiKey.hash == _hash(secret))) is None:
                 session.add(_new_key(session, "HEADRACE_API_KEY", secret))
+
+        self._make_once(make)
+
+    def _make_once(self, make: Callable[[Session], object]) -> None:
+        """Make what is missing; another process that starts at this moment may win, which is as good."""
+        with suppress(IntegrityError), self._database.transaction() as session:
+            make(session)
 
 
 def default_project(session: Session) -> str:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, inspect, text
 
 from models.database import Database
 from models.errors import ForeignDatabase, StartupError
+from models.presence import require_database
 
 _VERSION_TABLE = "headrace_version"
 _FOLDER = Path(__file__).parent / "migrations"
@@ -23,8 +24,10 @@ _LOCK_KEY = 7_235_117_046
 def migrate(database: Database) -> None:
     """Bring the database to this version's tables; one that is there already stays as it is.
 
-    Raises ForeignDatabase for a database with tables that are not ours.
+    Raises ForeignDatabase for a database with tables that are not ours, StartupError for one that does not
+    answer.
     """
+    require_database(database)
     with database.transaction() as session:
         connection = session.connection()
         if not database.is_sqlite:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from engine.protocol import EngineError
 from models.errors import HeadraceError
 from models.logs import configure_logging
 from models.settings import load_settings
@@ -15,13 +16,12 @@ def main() -> int:
     # Threads of OpenMP that spin while they wait take the cores from tokenising and publishing, and from
     # each other where the machine is shared. Read when torch is loaded, so it is set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    # Imported here: the heartbeat process imports this module again, and must stay without torch.
-    from engine.protocol import EngineError
-    from worker.runtime import Runtime
-
     try:
         settings = load_settings(bare_urls=True)
         configure_logging(settings)
+        # Imported here: the heartbeat process imports this module again, and must stay without torch.
+        from worker.runtime import Runtime
+
         return Runtime(settings).run()
     except (HeadraceError, EngineError, ValueError) as error:
         print(f"headrace worker: {error}", file=sys.stderr)

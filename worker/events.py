@@ -37,6 +37,13 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Dropped:
+    """From the engine to publish: this job was cancelled, or its lease lost, before it was added."""
+
+    job: ClaimedJob
+
+
+@dataclass(frozen=True, slots=True)
 class Stepped:
     """From the engine to publish: what one step has added, and when (monotonic seconds)."""
 
@@ -44,4 +51,4 @@ class Stepped:
     at: float
 
 
-Event = Admitted | Refused | Stepped
+Event = Admitted | Refused | Dropped | Stepped

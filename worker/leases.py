@@ -37,8 +37,8 @@ class Leases:
         self._lock = threading.Lock()
         self._listener: threading.Thread | None = None
 
-    def listen(self, on_lost: Callable[[Sequence[str]], None], on_death: Callable[[], None]) -> None:
-        """Call back, from a thread, with jobs whose lease is lost; and if the heartbeat itself ends."""
+    def listen(self, on_lost: Callable[[Sequence[Held]], None], on_death: Callable[[], None]) -> None:
+        """Call back, from a thread, with leases that are lost; and if the heartbeat itself ends."""
         self._listener = threading.Thread(
             target=self._listen, args=(on_lost, on_death), name="leases", daemon=True
         )
@@ -70,6 +70,11 @@ class Leases:
         with self._lock:
             return list(self._held.values())
 
+    def find(self, job_ids: Collection[str]) -> list[Held]:
+        """Return the leases of those of these jobs that are held here."""
+        with self._lock:
+            return [self._held[job_id] for job_id in job_ids if job_id in self._held]
+
     def stop(self) -> None:
         """End the heartbeat process."""
         # Said in words: while the listener reads the pipe, closing our end of it closes nothing.
@@ -90,14 +95,14 @@ class Leases:
             # The heartbeat is gone: its listener has seen the same, and the worker stops.
             return
 
-    def _listen(self, on_lost: Callable[[Sequence[str]], None], on_death: Callable[[], None]) -> None:
+    def _listen(self, on_lost: Callable[[Sequence[Held]], None], on_death: Callable[[], None]) -> None:
         try:
             while True:
                 on_lost(self._still_held(self._pipe.recv().leases))
         except (EOFError, OSError):
             on_death()
 
-    def _still_held(self, lost: Sequence[Held]) -> list[str]:
-        """Return the jobs that are not under a newer lease by now."""
+    def _still_held(self, lost: Sequence[Held]) -> list[Held]:
+        """Return those that no newer lease of the same job has replaced by now."""
         with self._lock:
-            return [held.job_id for held in lost if self._held.get(held.job_id) == held]
+            return [held for held in lost if self._held.get(held.job_id) == held]

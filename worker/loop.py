@@ -8,7 +8,8 @@ import time
 import structlog
 
 from engine.protocol import Engine, RequestRejected
-from worker.events import Admitted, ReadyJob, Refused, Stepped
+from models.lease import Held
+from worker.events import Admitted, Dropped, ReadyJob, Refused, Stepped
 from worker.meter import Meter
 from worker.pipeline import Pipeline
 from worker.progress import Progress
@@ -32,6 +33,8 @@ class EngineLoop:
         self._drain_seconds = drain_seconds
         #: Jobs that wait for an earlier run of the same job to leave the engine.
         self._again: list[ReadyJob] = []
+        #: Claims that were aborted: one may be, while its job is still on its way here.
+        self._aborted: set[Held] = set()
 
     def run(self) -> None:
         """Compute until told to stop; then go on with what runs for `drain_seconds` at most."""
@@ -72,6 +75,10 @@ class EngineLoop:
             self._pipeline.admission.settle(self._engine.room(), [ready.cost_tokens])
 
     def _add(self, ready: ReadyJob) -> None:
+        if ready.job.held in self._aborted:
+            self._aborted.discard(ready.job.held)
+            self._pipeline.events.put(Dropped(ready.job))
+            return
         try:
             self._engine.add(ready.request)
         except RequestRejected as error:
@@ -87,8 +94,12 @@ class EngineLoop:
         self._pipeline.events.put(Admitted(ready.job, num_prompt_tokens))
 
     def _abort_asked(self) -> None:
+        if self._aborted:
+            self._aborted.intersection_update(self._pipeline.leases.all())
         while True:
             try:
-                self._engine.abort(self._pipeline.aborts.get_nowait())
+                held = self._pipeline.aborts.get_nowait()
             except queue.Empty:
                 return
+            self._engine.abort(held.job_id)
+            self._aborted.add(held)

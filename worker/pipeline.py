@@ -6,6 +6,7 @@ import queue
 import threading
 
 from engine.protocol import Room
+from models.lease import Held
 from worker.admission import Admission
 from worker.events import Event, ReadyJob
 from worker.leases import Leases
@@ -25,5 +26,5 @@ class Pipeline:
         self.ready: queue.SimpleQueue[ReadyJob] = queue.SimpleQueue()
         #: None is the last thing put in.
         self.events: queue.Queue[Event | None] = queue.Queue(maxsize=_EVENTS_BOUND)
-        #: Jobs that the engine shall drop; unbounded, since it only ever holds ids of running jobs.
-        self.aborts: queue.SimpleQueue[str] = queue.SimpleQueue()
+        #: Claims that the engine shall drop; unbounded, since only claims of this worker come here.
+        self.aborts: queue.SimpleQueue[Held] = queue.SimpleQueue()

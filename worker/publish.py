@@ -16,7 +16,7 @@ from models.publication import Outcome, publish
 from models.signals import Signal, Signals
 from models.tables.job import JobStatus
 from worker.answer import Answer, error_text
-from worker.events import Admitted, Event, Refused, Stepped
+from worker.events import Admitted, Dropped, Event, Refused, Stepped
 from worker.pipeline import Pipeline
 
 _log = structlog.get_logger()
@@ -71,6 +71,8 @@ class Publisher:
             case Admitted(job, num_prompt_tokens):
                 self._answers[job.id] = Answer(job, num_prompt_tokens)
                 return []
+            case Dropped(job):
+                return [Ended(job, None)]
             case Refused():
                 return [Ended(event.job, _refusal(event))]
             case Stepped():

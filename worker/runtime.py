@@ -21,8 +21,9 @@ from models.database import Database
 from models.dispatch import Dispatcher
 from models.errors import ServiceUnavailable, StartupError
 from models.fleet import Fleet, WorkerCard
-from models.lease import give_back
+from models.lease import Held, give_back
 from models.migrate import require_migrated
+from models.presence import require_database, require_redis
 from models.queue import JobQueue
 from models.settings import Settings
 from models.signals import Listener, Signal, Signals
@@ -43,6 +44,8 @@ _log = structlog.get_logger()
 
 #: How often a worker's figures are read.
 _FIGURES_SECONDS = 5.0
+#: How often the end of a stage is looked for.
+_JOIN_SECONDS = 0.2
 _MAX_WINDOW_TOKENS = 2**31
 
 
@@ -58,7 +61,9 @@ class Runtime:
         self._url = settings.redis_url
         self._id = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
         self._database = Database(settings.sql_url)
+        require_database(self._database)
         require_migrated(self._database)
+        require_redis(self._url)
         self._queue = JobQueue(self._url, settings.redis_namespace)
         self._signals = Signals(self._url, settings.redis_namespace)
         self._consumer = Consumer(self._queue, self._url, model=settings.served_name, name=self._id)
@@ -72,12 +77,12 @@ class Runtime:
         leases = Leases(self._settings, self._id, progress)
         pipeline = Pipeline(engine.room(), leases)
         self._stop_on_signals(pipeline)
-        leases.listen(lambda ids: _abort(pipeline, ids), lambda: self._lose_heartbeat(pipeline))
+        leases.listen(lambda lost: _abort(pipeline, lost), lambda: self._lose_heartbeat(pipeline))
         cancels = Listener(
             self._url,
             self._settings.redis_namespace,
             Signal.CANCEL,
-            lambda ids: _abort(pipeline, ids),
+            lambda ids: _abort(pipeline, leases.find(ids)),
         )
         cancels.start()
         self._fleet.join(self._card(engine))
@@ -111,13 +116,19 @@ class Runtime:
         storer = self._start("publish", publisher.run, pipeline)
         pipeline.stopping.wait()
         _log.info("worker_stopping", worker_id=self._id)
-        for thread in (feeder, computer):
-            thread.join()
-        pipeline.events.put(None)
-        storer.join()
-        caretaker.join()
+        self._join(feeder)
+        self._join(computer)
+        if not self._failed.is_set():
+            pipeline.events.put(None)
+        self._join(storer)
+        self._join(caretaker)
         self._try(lambda: self._give_back(pipeline))
         self._try(dispatcher.dispatch)
+
+    def _join(self, thread: threading.Thread) -> None:
+        """Wait for a stage to end; not when one has failed, since the others may wait for it for ever."""
+        while thread.is_alive() and not self._failed.is_set():
+            thread.join(_JOIN_SECONDS)
 
     def _give_back(self, pipeline: Pipeline) -> None:
         """Return what was claimed and not finished; another worker can take it at once."""
@@ -222,6 +233,6 @@ def engine_config(settings: Settings) -> EngineConfig:
     )
 
 
-def _abort(pipeline: Pipeline, job_ids: Sequence[str]) -> None:
-    for job_id in job_ids:
-        pipeline.aborts.put(job_id)
+def _abort(pipeline: Pipeline, leases: Sequence[Held]) -> None:
+    for held in leases:
+        pipeline.aborts.put(held)

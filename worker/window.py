@@ -67,7 +67,8 @@ def closing_reason(
     """Say why a window with these members closes now, or None if it stays open.
 
     The oldest member sets the clock: nobody waits longer than `max_wait_seconds`, however slowly the
-    others arrive. An empty window stays open. `idle` says that nothing more was waiting just now.
+    others arrive; what is there already when their time is up is still taken along, which takes none. An
+    empty window stays open. `idle` says that nothing more was waiting just now.
     """
     if not members:
         return None
@@ -79,7 +80,9 @@ def closing_reason(
         return CloseReason.MAX_TOKENS
     if any(member.deadline is not None and member.deadline <= now for member in members):
         return CloseReason.DEADLINE
-    if idle and limits.close_when_idle:
+    if not idle:
+        return None
+    if limits.close_when_idle:
         return CloseReason.IDLE
     return CloseReason.MAX_WAIT if wait_left(members, limits, now=now) <= 0 else None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engine.checkpoint import DEMO_MODEL, locate_checkpoint
 from tests.acceptance.batch_file import EXAMPLES, MODEL, read_lines
@@ -72,9 +73,22 @@ def examples_run(run_flags: list[str | Path], tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="session")
 def service(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """`headrace up` on the tiny model, ready; shared, so leave it running."""
-    with Service.up(tmp_path_factory.mktemp("service"), model=tiny_model) as found:
+    """`headrace up` on the tiny model, ready; shared, so leave it running.
+
+    Its leases run out soon, so that the jobs of a worker that was killed are taken up soon.
+    """
+    folder = tmp_path_factory.mktemp("service")
+    with Service.up(folder, model=tiny_model, HEADRACE_LEASE_SECONDS="3") as found:
         yield found
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Tiny matrices gain nothing from more threads, and lose much beside a busy neighbour."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -33,6 +33,11 @@ def count_jobs(file: Path) -> int:
     return int(next(_query(file, "SELECT count(*) FROM jobs"))[0])
 
 
+def has_running_jobs(file: Path) -> bool:
+    """Whether a worker holds any job now."""
+    return bool(next(_query(file, "SELECT count(*) FROM jobs WHERE status = 'running'"))[0])
+
+
 def stored_lines(file: Path) -> dict[int, StoredLine]:
     """The answered lines by their number, from 0."""
     rows = _query(

@@ -22,6 +22,7 @@ _SHORT = ("capital-of-kenya", "thai-thanks", "classify-review")
 _MAX_WORKER_BYTES = 2_500_000_000
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_tiny_model_on_every_greedy_example(examples_run: Run, tiny_model: Path) -> None:
     asked = [line for line in examples_run.requests if is_greedy(line)]
     expected = greedy_answers(tiny_model, asked)

@@ -60,14 +60,14 @@ def test_a_running_job_is_cancelled_and_the_next_one_runs(service: Service) -> N
         pass
 
     answer = service.api.http.post(f"/jobs/{job_id}/cancel")
-    again = service.api.http.post(f"/jobs/{job_id}/cancel")
     after = service.api.finish(service.api.submit(completion("And then"))["id"])
+    too_late = service.api.http.post(f"/jobs/{after['id']}/cancel")
 
     assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
     assert answer.json()["error"]["code"] == "cancelled"
-    assert again.status_code == 409
-    assert again.headers["x-should-retry"] == "false"
     assert after["status"] == "succeeded"
+    assert too_late.status_code == 409
+    assert too_late.headers["x-should-retry"] == "false"
     assert service.api.get(f"/jobs/{job_id}")["status"] == "cancelled"
 
 

@@ -41,6 +41,7 @@ def test_a_second_one_on_the_same_folder_is_refused(service: Service, tiny_model
     assert finished.exit_code == 2
     assert len(finished.stderr.splitlines()) == 1
     assert "in use by another Headrace" in finished.stderr
+    assert "--data-dir" in finished.stderr
     assert service.api.get("/models")["data"]
 
 

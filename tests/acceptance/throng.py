@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.acceptance.service import Api, completion
@@ -11,21 +11,26 @@ from tests.acceptance.service import Api, completion
 NUM_THREADS = 20
 
 
+def num_tokens(number: int) -> int:
+    """How long the answer of a job is: so different that at no moment all of them have just ended."""
+    return 12 + number * 7 % 32
+
+
 def answer_all(
-    api: Api, prompts: Sequence[str], *, in_the_middle: Callable[[], None] | None = None
+    api: Api, prompts: Sequence[str], *, meanwhile: Callable[[], None] | None = None
 ) -> list[dict[str, Any]]:
     """Hand in a job for each prompt from 20 threads and return the finished jobs in their order.
 
-    `in_the_middle` is called once, when a fifth of the jobs has finished and most have not.
+    `meanwhile` is called while the threads hand in.
     """
 
-    def ask(prompt: str) -> dict[str, Any]:
-        return api.submit(completion(prompt, max_tokens=24, ignore_eos=True))
+    def ask(number: int) -> str:
+        body = completion(prompts[number], max_tokens=num_tokens(number), ignore_eos=True)
+        return str(api.submit(body)["id"])
 
     with ThreadPoolExecutor(NUM_THREADS) as pool:
-        submitted = [job["id"] for job in pool.map(ask, prompts)]
-        waits: list[Future[dict[str, Any]]] = [pool.submit(api.finish, job_id) for job_id in submitted]
-        for number, _ in enumerate(as_completed(waits)):
-            if number == len(prompts) // 5 and in_the_middle is not None:
-                in_the_middle()
-        return [wait.result() for wait in waits]
+        asking = [pool.submit(ask, number) for number in range(len(prompts))]
+        if meanwhile is not None:
+            meanwhile()
+        job_ids = [asked.result() for asked in asking]
+        return list(pool.map(api.finish, job_ids))

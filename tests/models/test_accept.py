@@ -5,10 +5,12 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import select
 
+import models.accept
 from models.accept import Acceptance, Submission
 from models.errors import IdempotencyMismatch
 from models.queue import JobQueue
@@ -172,9 +174,20 @@ def test_a_key_belongs_to_its_project(pipeline: Pipeline) -> None:
     assert pipeline.accept(idempotency_key="k", project_id=other) != mine
 
 
-def test_the_same_key_at_the_same_moment_makes_one_job(pipeline: Pipeline) -> None:
+def test_the_same_key_at_the_same_moment_makes_one_job(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     num_threads = 4
-    together = threading.Barrier(num_threads)
+    together, unknown_to_all = threading.Barrier(num_threads), threading.Barrier(num_threads)
+    store = models.accept._store
+
+    def store_together(*arguments: Any) -> Any:
+        # All have seen that the key is new; SQLite lets only one transaction come so far.
+        if not pipeline.database.is_sqlite:
+            unknown_to_all.wait(timeout=30)
+        return store(*arguments)
+
+    monkeypatch.setattr(models.accept, "_store", store_together)
 
     def accept(_: int) -> str:
         together.wait()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from sqlalchemy import func, select
 from models.database import Database
 from models.errors import InvalidApiKey, StartupError
 from models.keys import KeyRing, default_project
+from models.migrate import migrate
 from models.tables.project import ApiKey, Project
 
 GIVEN = "a-key-of-sixteen-or-more"
@@ -117,3 +120,23 @@ def test_there_is_one_default_project(database: Database, project_id: str) -> No
     with database.transaction() as session:
         assert default_project(session) == project_id
         assert session.scalar(select(func.count()).select_from(Project)) == 1
+
+
+def test_first_starts_at_the_same_moment_make_one_project_and_one_key(
+    any_database_url: str, tmp_path: Path
+) -> None:
+    database = Database(any_database_url)
+    migrate(database)
+    barrier = threading.Barrier(8)
+
+    def start(_: int) -> None:
+        barrier.wait()
+        KeyRing(database).ensure_first(tmp_path, GIVEN)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(start, range(8)))
+
+    with database.reading() as session:
+        assert session.scalar(select(func.count()).select_from(Project)) == 1
+        assert session.scalar(select(func.count()).select_from(ApiKey)) == 1
+    database.close()

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
-import threading
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -14,6 +16,8 @@ from models.errors import ForeignDatabase, StartupError
 from models.keys import default_project
 from models.migrate import migrate, require_migrated
 from models.tables.registry import METADATA
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -60,16 +64,38 @@ def test_migrating_again_changes_nothing(empty: Database) -> None:
         assert default_project(session) == project_id
 
 
-def test_several_may_migrate_at_once(empty: Database) -> None:
-    together = threading.Barrier(3)
+PROGRAM = """
+import sys
+from models.database import Database
+from models.migrate import migrate
+database = Database(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.read()
+migrate(database)
+database.close()
+"""
 
-    def run(_: int) -> None:
-        together.wait()
-        migrate(empty)
+
+def test_several_processes_may_migrate_at_once(empty: Database, any_database_url: str) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, any_database_url],
+            cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
 
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(run, range(3)))
+        ends = list(pool.map(lambda process: process.communicate(timeout=60), processes))
 
+    assert ends == [("", "")] * 3
     require_migrated(empty)
 
 

@@ -28,5 +28,8 @@ class LeaseBook(Leases):
     def all(self) -> list[Held]:
         return list(self._book.values())
 
+    def find(self, job_ids: Collection[str]) -> list[Held]:
+        return [self._book[job_id] for job_id in job_ids if job_id in self._book]
+
     def stop(self) -> None:
         self._book.clear()

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from models.accept import Acceptance, Submission
 from models.database import Database, now
@@ -103,11 +103,6 @@ class Service:
             last = session.scalars(select(Job.lease_until).where(Job.id.in_(job_ids))).all()
             at = now(session)
         return min((at - until).total_seconds() for until in last if until is not None)
-
-    def count_results(self) -> int:
-        """All results that are stored, of whatever job."""
-        with self.database.reading() as session:
-            return session.scalar(select(func.count()).select_from(JobResult)) or 0
 
     def await_finished(self, job_ids: Sequence[str], *, within_seconds: float = 60.0) -> None:
         """Return when each of these jobs has a final status."""

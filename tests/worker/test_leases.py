@@ -42,14 +42,13 @@ def claim(backlog: Backlog, count: int) -> list[Held]:
     return [job.held for job in backlog.claim()]
 
 
-def listen(leases: Leases) -> tuple[queue.SimpleQueue[str], threading.Event]:
-    lost: queue.SimpleQueue[str] = queue.SimpleQueue()
+def listen(leases: Leases) -> tuple[queue.SimpleQueue[Held], threading.Event]:
+    lost: queue.SimpleQueue[Held] = queue.SimpleQueue()
     died = threading.Event()
 
-    def on_lost(job_ids: object) -> None:
-        assert isinstance(job_ids, list)
-        for job_id in job_ids:
-            lost.put(job_id)
+    def on_lost(leases: Sequence[Held]) -> None:
+        for held in leases:
+            lost.put(held)
 
     leases.listen(on_lost, died.set)
     return lost, died
@@ -61,7 +60,7 @@ def test_tells_which_leases_are_lost_and_keeps_the_others(backlog: Backlog, leas
     leases.hold([first, second, third])
     JobStore(backlog.database).cancel(backlog.project_id, second.job_id)
 
-    assert lost.get(timeout=20) == second.job_id
+    assert lost.get(timeout=20) == second
 
     claimed_until = backlog.job(first.job_id).lease_until
     assert claimed_until is not None
@@ -78,7 +77,7 @@ def test_a_released_lease_is_not_missed(backlog: Backlog, leases: Leases) -> Non
     for held in (first, second):
         JobStore(backlog.database).cancel(backlog.project_id, held.job_id)
 
-    assert lost.get(timeout=20) == second.job_id
+    assert lost.get(timeout=20) == second
     assert lost.empty()
     assert leases.all() == [second]
 

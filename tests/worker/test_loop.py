@@ -11,7 +11,7 @@ from engine.protocol import EngineLost, FinishReason, Room
 from tests.worker.fake_engine import FakeEngine, Mark
 from tests.worker.job_examples import ready
 from tests.worker.waiting import eventually
-from worker.events import Admitted, Event, ReadyJob, Refused, Stepped
+from worker.events import Admitted, Dropped, Event, ReadyJob, Refused, Stepped
 from worker.loop import EngineLoop
 from worker.meter import Meter
 from worker.pipeline import Pipeline
@@ -133,12 +133,13 @@ def test_an_error_of_one_request_ends_it_alone(pipeline: Pipeline) -> None:
 
 def test_a_cancelled_job_leaves_within_two_steps(pipeline: Pipeline) -> None:
     engine = FakeEngine(marks={"job_a": Mark.SLOW})
-    feed(pipeline, ready("job_a", num_steps=ENDLESS))
+    endless = ready("job_a", num_steps=ENDLESS)
+    feed(pipeline, endless)
 
     with running(pipeline, engine) as events:
         eventually(lambda: "job_a" in engine.added_at)
         asked_at = engine.num_steps
-        pipeline.aborts.put("job_a")
+        pipeline.aborts.put(endless.job.held)
         engine.go.set()
         eventually(ended(events, "job_a"))
 
@@ -148,15 +149,32 @@ def test_a_cancelled_job_leaves_within_two_steps(pipeline: Pipeline) -> None:
 
 def test_a_cancel_reaches_a_draining_engine_too(pipeline: Pipeline) -> None:
     engine = FakeEngine()
-    feed(pipeline, ready("job_a", num_steps=ENDLESS))
+    endless = ready("job_a", num_steps=ENDLESS)
+    feed(pipeline, endless)
 
     with running(pipeline, engine) as events:
         eventually(lambda: engine.num_steps > 0)
         pipeline.stopping.set()
-        pipeline.aborts.put("job_a")
+        pipeline.aborts.put(endless.job.held)
         eventually(ended(events, "job_a"))
 
     assert endings(events) == {"job_a": FinishReason.CANCELLED}
+
+
+def test_a_job_cancelled_on_its_way_to_the_engine_is_never_computed(pipeline: Pipeline) -> None:
+    engine = FakeEngine()
+    cancelled, other = ready("job_a"), ready("job_b")
+    pipeline.leases.hold([cancelled.job.held])
+    pipeline.aborts.put(cancelled.job.held)
+
+    with running(pipeline, engine) as events:
+        eventually(pipeline.aborts.empty)
+        feed(pipeline, cancelled, other)
+        eventually(ended(events, "job_b"))
+
+    assert "job_a" not in engine.added_at
+    assert [event.job for event in events if isinstance(event, Dropped)] == [cancelled.job]
+    assert pipeline.admission.wait(0) == Room(4, 4000)
 
 
 def test_a_job_claimed_again_runs_after_its_earlier_run_was_dropped(pipeline: Pipeline) -> None:

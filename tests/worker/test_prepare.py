@@ -109,6 +109,7 @@ def test_the_context_may_be_filled_to_its_last_token(preparer: Preparer) -> None
     found = prepared(preparer, completion(max_tokens=MAX_MODEL_LEN - prompt))
 
     assert found.cost_tokens == MAX_MODEL_LEN
+    assert refused(preparer, completion(max_tokens=MAX_MODEL_LEN - prompt + 1)).param == "body.max_tokens"
 
 
 def test_what_the_template_refuses_is_refused(preparer: Preparer) -> None:

@@ -15,7 +15,6 @@ from models.migrate import migrate
 from models.publication import Outcome
 from models.publication import publish as commit
 from models.signals import Signals
-from tests.models.pipeline import MODEL
 from tests.models.pipeline import Pipeline as Backlog
 from tests.services.postgres_server import PostgresServer
 from worker.events import Refused
@@ -141,4 +140,3 @@ def test_a_worker_that_stops_leaves_its_results_to_others(
     assert pipeline.leases.all() == [refused.held]
     outage.end()
     assert backlog.job(refused.id).status == "running"
-    assert MODEL == refused.model

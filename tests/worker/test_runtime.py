@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from openai.types import Completion
-from openai.types.chat import ChatCompletion
-from sqlalchemy import select
 
 from models.job_store import JobStore
 from models.signals import Signal, Signals
 from models.tables.job import JobResult
-from models.tables.worker import Window
-from tests.services.postgres_server import PostgresServer
-from tests.services.redis_server import RedisServer, ValkeyServer
+from tests.services.redis_server import ValkeyServer
 from tests.worker.service import Service, prompts, service_settings
+from tests.worker.thirty_jobs import finish_thirty
 from tests.worker.waiting import eventually
 
 
@@ -43,65 +38,9 @@ def worker(service: Service) -> subprocess.Popen[bytes]:
     return found
 
 
-def talks(count: int) -> list[dict[str, object]]:
-    return [
-        {"messages": [{"role": "user", "content": f"Mill {number}?"}], "max_tokens": 5}
-        for number in range(count)
-    ]
-
-
-def finish_thirty(service: Service) -> None:
-    """Thirty jobs of both endpoints are answered, each once and at its first attempt."""
-    ids = service.accept([*talks(15), *prompts(15, max_tokens=20)])
-
-    service.await_finished(ids)
-
-    jobs, bodies = service.jobs(ids), service.bodies(ids)
-    assert {(job.status, job.attempt, job.token) for job in jobs} == {("succeeded", 1, 1)}
-    for body in bodies[:15]:
-        assert ChatCompletion.model_validate_json(body, strict=True).choices[0].message.role == "assistant"
-    for job, body in zip(jobs[15:], bodies[15:], strict=True):
-        usage = Completion.model_validate_json(body, strict=True).usage
-        assert usage is not None
-        assert (usage.completion_tokens, job.num_completion_tokens) == (20, 20)
-        assert usage.prompt_tokens == job.num_prompt_tokens
-        assert job.started_at is not None
-        assert job.first_token_at is not None
-        assert job.finished_at is not None
-        assert job.started_at <= job.first_token_at <= job.finished_at
-    with service.database.reading() as session:
-        window_ids = {job.window_id for job in jobs}
-        windows = session.scalars(select(Window).where(Window.id.in_(window_ids))).all()
-    assert sum(window.num_jobs for window in windows) == 30
-    assert all(window.num_jobs <= 8 for window in windows)
-    eventually(lambda: service.depth() == 0)
-
-
 @pytest.mark.usefixtures("worker")
 def test_thirty_jobs_succeed(service: Service) -> None:
     finish_thirty(service)
-
-
-def test_thirty_jobs_succeed_on_postgresql_and_redis(
-    tmp_path: Path, tiny_model: Path, postgres_server: PostgresServer, redis_server: RedisServer
-) -> None:
-    redis_server.flush()
-    url = postgres_server.create_database()
-    settings = service_settings(tmp_path, tiny_model, redis_url=redis_server.url, database_url=url)
-
-    with Service(settings) as service:
-        worker = service.start_worker()
-        service.await_workers(worker)
-        finish_thirty(service)
-
-        ids = service.accept(prompts(4, max_tokens=300))
-        eventually(lambda: len(service.jobs(ids, "running", "succeeded")) == 4)
-        worker.send_signal(signal.SIGTERM)
-
-        # What can be finished within `drain_seconds` is.
-        assert worker.wait(30) == 0
-        assert {(job.status, job.attempt) for job in service.jobs(ids)} == {("succeeded", 1)}
-    postgres_server.drop_database(url)
 
 
 @pytest.mark.usefixtures("worker")

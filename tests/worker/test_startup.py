@@ -50,37 +50,34 @@ def test_says_that_there_is_no_redis(
     assert line.startswith("headrace worker: no Redis: set HEADRACE_REDIS_URL")
 
 
-def test_says_which_setting_is_bad(
+def test_says_that_there_is_no_such_model(
     start: Callable[[Settings], tuple[int, list[str]]],
     settings: Callable[..., Settings],
-    monkeypatch: pytest.MonkeyPatch,
+    database: Database,
+    redis_url: str,
+    tmp_path: Path,
 ) -> None:
-    given = settings()
-    monkeypatch.setattr(Settings, "as_environment", lambda _: {"HEADRACE_LEASE_SECONDS": "soon"})
+    missing = f"{tmp_path / 'no-such-model'}"
 
-    code, (line,) = start(given)
+    code, (line,) = start(settings(database_url=f"{database.engine.url}", redis_url=redis_url, model=missing))
 
     assert code == 2
-    assert "HEADRACE_LEASE_SECONDS" in line
+    assert line.startswith("headrace worker: ")
+    assert missing in line
 
 
-def test_says_that_there_is_no_such_model(
-    settings: Callable[..., Settings], database: Database, redis_url: str, tmp_path: Path
-) -> None:
-    missing = str(tmp_path / "no-such-model")
-    given = settings(database_url=f"{database.engine.url}", redis_url=redis_url, model=missing)
-
+def test_the_process_ends_with_2_and_one_line() -> None:
     worker = subprocess.run(
         [sys.executable, "-m", "worker"],
         cwd=REPOSITORY,
-        env={**os.environ, **given.as_environment()},
+        env={**os.environ, "HEADRACE_LEASE_SECONDS": "soon"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=60,
         check=False,
     )
 
     assert worker.returncode == 2
+    assert worker.stdout == ""
     (line,) = worker.stderr.splitlines()
-    assert line.startswith("headrace worker: ")
-    assert missing in line
+    assert line.startswith("headrace worker: bad settings: HEADRACE_LEASE_SECONDS")

@@ -61,7 +61,12 @@ def test_entries_of_a_consumer_that_died_before_its_claim_are_published_anew(
 
     with running(upkeep):
         delivered: list[str] = []
-        eventually(lambda: delivered.extend(backlog.delivered()) or delivered)
+
+        def look() -> bool:
+            delivered.extend(backlog.delivered())
+            return bool(delivered)
+
+        eventually(look)
 
     assert delivered == [job_id]
     assert dead.ticket.job_id == job_id

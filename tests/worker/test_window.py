@@ -43,13 +43,21 @@ def test_a_window_with_seats_tokens_and_time_left_stays_open() -> None:
         ([Member(1, 10.0)] * 3, 10.0, CloseReason.MAX_JOBS),
         ([Member(60, 10.0), Member(40, 10.0)], 10.0, CloseReason.MAX_TOKENS),
         ([Member(5000, 10.0)], 10.0, CloseReason.MAX_TOKENS),
-        ([Member(1, 10.0), Member(1, 11.9)], 12.0, CloseReason.MAX_WAIT),
         ([Member(1, 10.0), Member(1, 10.0, deadline=10.5)], 10.5, CloseReason.DEADLINE),
         ([Member(1, 10.0, deadline=3.0)], 10.0, CloseReason.DEADLINE),
     ],
 )
 def test_each_limit_closes_the_window(members: list[Member], now: float, expected: CloseReason) -> None:
     assert reason(*members, now=now) is expected
+
+
+def test_the_oldest_job_waits_no_longer_than_the_limit() -> None:
+    members = [Member(1, 10.0), Member(1, 11.9)]
+
+    assert reason(*members, now=11.99, idle=True) is None
+    assert reason(*members, now=12.0, idle=True) is CloseReason.MAX_WAIT
+    # Unless company was there just now: it is taken along at once.
+    assert reason(*members, now=12.0, idle=False) is None
 
 
 def test_shutdown_closes_before_any_other_reason() -> None:

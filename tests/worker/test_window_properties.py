@@ -30,7 +30,8 @@ LIMITS = st.builds(
 )
 DEADLINES = st.none() | st.floats(-5, 20)
 #: Jobs with the time since the one before them.
-ARRIVALS = st.lists(st.tuples(COSTS, st.floats(0, 3), DEADLINES), min_size=1, max_size=30)
+PAUSES = st.just(0.0) | st.floats(0, 3)
+ARRIVALS = st.lists(st.tuples(COSTS, PAUSES, DEADLINES), min_size=1, max_size=30)
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def simulate(
         at += pause
         waiting.append((at, cost, deadline))
     now, cost, deadline = waiting.pop(0)
-    members, wanted, idle = [Member(cost, now, deadline)], [], False
+    members, idle = [Member(cost, now, deadline)], False
+    wanted: list[int] = []
     while True:
         reason = closing_reason(members, limits, now=now, idle=idle, stopping=now >= stops_at)
         if reason is not None:
@@ -101,6 +103,15 @@ def test_a_window_closes_before_it_is_full_of_tokens_only_for_another_reason(
         assert is_full
     elif outcome.reason is not CloseReason.MAX_JOBS:
         assert not is_full
+
+
+@given(LIMITS, st.lists(COSTS, max_size=20))
+def test_no_more_are_wanted_than_there_are_seats(limits: WindowLimits, costs: list[int]) -> None:
+    members = [Member(cost, 0.0) for cost in costs[: limits.max_jobs]]
+
+    wanted = num_wanted(members, limits)
+
+    assert 0 <= wanted <= limits.max_jobs - len(members)
 
 
 @given(LIMITS, st.lists(st.integers(0, 500), min_size=1, max_size=30))

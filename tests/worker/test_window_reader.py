@@ -134,6 +134,15 @@ def test_a_hasty_window_closes_as_soon_as_nothing_more_is_there(desk: Desk) -> N
     assert (len(window.entries), window.reason) == (2, CloseReason.IDLE)
 
 
+@pytest.mark.parametrize("lane", Lane)
+def test_a_window_without_patience_takes_along_all_that_is_there(desk: Desk, lane: Lane) -> None:
+    put = desk.put(3, lane=lane)
+
+    window = desk.take(WindowLimits(4, 1000, 0.0, close_when_idle=True))
+
+    assert (ids(window), window.reason) == (put, CloseReason.IDLE)
+
+
 def test_closes_at_shutdown(desk: Desk) -> None:
     desk.put(1)
     desk.stopping.set()

@@ -3,42 +3,67 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from models.fleet import Fleet
 from models.tables.job import Lane
-from tests.services.redis_server import ValkeyServer
+from tests.services.postgres_server import PostgresServer
+from tests.services.redis_server import RedisServer, ValkeyServer
 from tests.worker.service import Service, prompts, service_settings
+from tests.worker.thirty_jobs import finish_thirty
 from tests.worker.waiting import eventually
 
 LEASE_SECONDS = 2.0
 
 
+@pytest.fixture(scope="module")
+def service(
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_model: Path,
+    postgres_server: PostgresServer,
+    redis_server: RedisServer,
+) -> Iterator[Service]:
+    """PostgreSQL and Redis, as many workers have them, and short leases."""
+    redis_server.flush()
+    url = postgres_server.create_database()
+    folder = tmp_path_factory.mktemp("service")
+    settings = service_settings(
+        folder, tiny_model, redis_url=redis_server.url, database_url=url, lease_seconds=LEASE_SECONDS
+    )
+    with Service(settings) as found:
+        yield found
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture(scope="module")
+def worker(service: Service) -> subprocess.Popen[bytes]:
+    """A worker that outlives every test."""
+    found = service.start_worker()
+    service.await_workers(found)
+    return found
+
+
+@pytest.mark.usefixtures("worker")
+def test_thirty_jobs_succeed(service: Service) -> None:
+    finish_thirty(service)
+
+
 @pytest.fixture
-def make_service(
-    tmp_path: Path, tiny_model: Path, valkey_server: ValkeyServer
-) -> Iterator[Callable[..., Service]]:
-    services = []
-
-    def make(**given: Any) -> Service:
-        valkey_server.flush()
-        settings = service_settings(
-            tmp_path, tiny_model, redis_url=valkey_server.url, lease_seconds=LEASE_SECONDS, **given
-        )
-        services.append(Service(settings))
-        return services[-1]
-
-    yield make
-    for service in services:
-        service.__exit__()
+def sqlite_service(tmp_path: Path, tiny_model: Path, valkey_server: ValkeyServer) -> Iterator[Service]:
+    """SQLite and Valkey, and no patience at the end."""
+    valkey_server.flush()
+    with Service(
+        service_settings(tmp_path, tiny_model, redis_url=valkey_server.url, drain_seconds=0)
+    ) as found:
+        yield found
 
 
-def test_sigterm_gives_back_what_is_unfinished(make_service: Callable[..., Service]) -> None:
-    service = make_service(drain_seconds=0)
+def test_sigterm_gives_back_what_is_unfinished(sqlite_service: Service) -> None:
+    service = sqlite_service
     worker = service.start_worker()
     service.await_workers(worker)
     short, long = service.accept(prompts(4, max_tokens=3)), service.accept(prompts(20, max_tokens=900))
@@ -59,12 +84,13 @@ def test_sigterm_gives_back_what_is_unfinished(make_service: Callable[..., Servi
     assert Fleet(service.database).alive() == []
 
 
-def test_after_sigkill_another_worker_finishes_everything(make_service: Callable[..., Service]) -> None:
-    service = make_service()
-    workers = [service.start_worker(), service.start_worker()]
-    service.await_workers(*workers)
+def test_after_sigkill_another_worker_finishes_everything(
+    service: Service, worker: subprocess.Popen[bytes]
+) -> None:
+    doomed = service.start_worker()
+    service.await_workers(doomed, worker)
     owners = {card.pid: card.id for card in Fleet(service.database).alive()}
-    victim, survivor = (owners[worker.pid] for worker in workers)
+    victim, survivor = owners[doomed.pid], owners[worker.pid]
     ids = service.accept(prompts(60, max_tokens=200))
 
     def both_work_and_some_is_done() -> bool:
@@ -72,8 +98,8 @@ def test_after_sigkill_another_worker_finishes_everything(make_service: Callable
         return {victim, survivor} <= running and len(service.jobs(ids, "succeeded")) > 0
 
     eventually(both_work_and_some_is_done)
-    workers[0].kill()
-    workers[0].wait()
+    doomed.kill()
+    doomed.wait()
     done_before = service.jobs(ids, "succeeded")
     orphans = [job.id for job in service.jobs(ids, "running") if job.owner == victim]
 
@@ -81,7 +107,7 @@ def test_after_sigkill_another_worker_finishes_everything(make_service: Callable
 
     jobs = {job.id: job for job in service.jobs(ids)}
     assert {job.status for job in jobs.values()} == {"succeeded"}
-    assert service.count_results() == len(ids)
+    assert len(service.bodies(ids)) == len(ids)
     for job in done_before:
         assert (jobs[job.id].attempt, jobs[job.id].finished_at) == (1, job.finished_at)
     assert orphans
@@ -91,11 +117,8 @@ def test_after_sigkill_another_worker_finishes_everything(make_service: Callable
 
 
 def test_a_worker_that_was_stopped_past_its_leases_answers_each_job_once(
-    make_service: Callable[..., Service],
+    service: Service, worker: subprocess.Popen[bytes]
 ) -> None:
-    service = make_service()
-    worker = service.start_worker()
-    service.await_workers(worker)
     ids = service.accept(prompts(3, max_tokens=900))
     eventually(lambda: len(service.jobs(ids, "running")) == 3)
 
@@ -106,5 +129,5 @@ def test_a_worker_that_was_stopped_past_its_leases_answers_each_job_once(
     service.await_finished(ids)
     jobs = service.jobs(ids)
     assert [(job.status, job.error_code) for job in jobs] == [("succeeded", None)] * 3
-    assert service.count_results() == 3
+    assert len(service.bodies(ids)) == 3
     eventually(lambda: service.depth() == 0)

@@ -9,11 +9,11 @@ from datetime import datetime
 from api.job_view import view_error, view_response
 from api.replies import BatchReply, BatchUsage, RequestCounts, ResultPage, ResultReply, StatusCounts
 from models.batch_store import BatchLine
-from models.tables.batch import Batch, BatchStatus
+from models.tables.batch_job import BatchJob, BatchStatus
 from models.tables.job import JobStatus
 
 
-def view_batch(batch: Batch) -> BatchReply:
+def view_batch(batch: BatchJob) -> BatchReply:
     """Return a batch that came in as a list: its jobs exist, and run, from the moment of its creation."""
     completed_at = _whole_seconds(batch.completed_at)
     return BatchReply(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from flask import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from models.tables.batch import BatchStatus
+from models.tables.batch_job import BatchStatus
 from models.tables.job import JobStatus, Lane
 
 

@@ -15,7 +15,7 @@ from models.keys import default_project
 from models.migrate import migrate
 from models.queue import JobQueue
 from models.settings import Settings
-from models.tables.batch import Batch
+from models.tables.batch_job import BatchJob
 from models.validation import JobDraft
 
 #: Under this key the input is accepted, so that a start killed right after it accepts nothing twice.
@@ -33,7 +33,7 @@ class RunLedger:
             self._project_id = default_project(session)
         self._store = BatchStore(self.database)
 
-    def accept(self, drafts: Sequence[JobDraft], settings: Settings, *, redis_url: str) -> Batch:
+    def accept(self, drafts: Sequence[JobDraft], settings: Settings, *, redis_url: str) -> BatchJob:
         """Store the jobs, unless an earlier start did, and return their batch."""
         if self._folder.batch_id is None:
             submission = Submission(self._project_id, drafts, as_batch=True, idempotency_key=_IDEMPOTENCY_KEY)
@@ -42,7 +42,7 @@ class RunLedger:
                 self._folder.remember_batch(self._accept(acceptance, submission))
         return self.batch()
 
-    def batch(self) -> Batch:
+    def batch(self) -> BatchJob:
         """The batch with its newest counters."""
         if self._folder.batch_id is None:
             raise LookupError("nothing was accepted yet")
@@ -77,6 +77,6 @@ class RunLedger:
             ) from error
 
 
-def is_complete(batch: Batch) -> bool:
+def is_complete(batch: BatchJob) -> bool:
     """Whether every job of a batch has ended."""
     return batch.num_finished == batch.total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.tables.batch import Batch
+from models.tables.batch_job import BatchJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Pace:
     All times are monotonic seconds.
     """
 
-    def __init__(self, batch: Batch, *, num_bad_lines: int) -> None:
+    def __init__(self, batch: BatchJob, *, num_bad_lines: int) -> None:
         self._num_bad_lines = num_bad_lines
         self._started_at: float | None = None
         self._seen_at = 0.0
@@ -42,7 +42,7 @@ class Pace:
         self._started_at = self._seen_at = now
         self._before = self._latest
 
-    def see(self, batch: Batch, now: float) -> Standing:
+    def see(self, batch: BatchJob, now: float) -> Standing:
         """Take in the batch's newest counters."""
         self._latest, self._seen_at = batch, now
         return Standing(

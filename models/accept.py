@@ -21,7 +21,7 @@ from models.ids import new_id
 from models.move import count_jobs
 from models.queue import JobQueue, Ticket
 from models.strict_json import dump_json
-from models.tables.batch import Batch, BatchStatus
+from models.tables.batch_job import BatchJob, BatchStatus
 from models.tables.job import Job, JobRequest, JobStatus, Lane
 from models.tables.project import IdempotencyKey
 from models.validation import JobDraft
@@ -149,8 +149,8 @@ def _store(session: Session, submission: Submission, free: Mapping[_Stream, int]
     return resource_id, jobs
 
 
-def _new_batch(submission: Submission, at: datetime) -> Batch:
-    return Batch(
+def _new_batch(submission: Submission, at: datetime) -> BatchJob:
+    return BatchJob(
         id=new_id("batch"),
         project_id=submission.project_id,
         status=BatchStatus.IN_PROGRESS,
@@ -161,7 +161,7 @@ def _new_batch(submission: Submission, at: datetime) -> Batch:
     )
 
 
-def _new_job(submission: Submission, draft: JobDraft, at: datetime, batch: Batch | None) -> Job:
+def _new_job(submission: Submission, draft: JobDraft, at: datetime, batch: BatchJob | None) -> Job:
     return Job(
         id=new_id("job"),
         project_id=submission.project_id,

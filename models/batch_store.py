@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session, aliased
 
 from models.database import Database
 from models.errors import BatchNotFound
-from models.tables.batch import Batch
+from models.tables.batch_job import BatchJob
 from models.tables.job import Job, JobResult
 
 
@@ -27,7 +27,7 @@ class BatchStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def find(self, project_id: str, batch_id: str) -> Batch:
+    def find(self, project_id: str, batch_id: str) -> BatchJob:
         """Return a batch with its counters. Raises BatchNotFound."""
         with self._database.reading() as session:
             return _require(session, project_id, batch_id)
@@ -54,8 +54,8 @@ class BatchStore:
         return [BatchLine(*row) for row in rows[:limit]], len(rows) > limit
 
 
-def _require(session: Session, project_id: str, batch_id: str) -> Batch:
-    batch = session.get(Batch, batch_id)
+def _require(session: Session, project_id: str, batch_id: str) -> BatchJob:
+    batch = session.get(BatchJob, batch_id)
     if batch is None or batch.project_id != project_id:
         raise BatchNotFound
     return batch

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.orm import Session
 
 from models.errors import DatabaseUnavailable, StartupError
-from models.tables.base import UtcMicroseconds
+from models.tables.root import UtcMicroseconds
 
 #: How long SQLite waits for another writer before it gives up.
 _SQLITE_BUSY_SECONDS = 30

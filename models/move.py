@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from models.database import now
-from models.tables.batch import Batch, BatchStatus
+from models.tables.batch_job import BatchJob, BatchStatus
 from models.tables.job import FINAL_STATUSES, LEGAL_TRANSITIONS, Job, JobStatus
 from models.tables.project import JobCount
 
@@ -96,7 +96,7 @@ def _move_in_batches(session: Session, changes: Mapping[str, list[tuple[JobStatu
     if not changes:
         return
     locked = session.scalars(
-        select(Batch).where(Batch.id.in_(changes)).order_by(Batch.id).with_for_update(),
+        select(BatchJob).where(BatchJob.id.in_(changes)).order_by(BatchJob.id).with_for_update(),
         execution_options={"populate_existing": True},
     )
     for batch in locked:

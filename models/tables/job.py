@@ -8,7 +8,7 @@ from enum import StrEnum
 from sqlalchemy import BigInteger, ForeignKey, Index, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models.tables.base import Base
+from models.tables.root import Base
 
 
 class JobStatus(StrEnum):

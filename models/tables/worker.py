@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import BigInteger, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models.tables.base import Base
+from models.tables.root import Base
 
 
 class Worker(Base):

@@ -6,11 +6,11 @@ import pytest
 
 from cli.run_pace import Pace, Standing
 from cli.run_progress import LineProgress, duration_text, standing_text
-from models.tables.batch import Batch
+from models.tables.batch_job import BatchJob
 
 
-def batch(*, succeeded: int = 0, failed: int = 0, tokens: int = 0) -> Batch:
-    return Batch(
+def batch(*, succeeded: int = 0, failed: int = 0, tokens: int = 0) -> BatchJob:
+    return BatchJob(
         total=10,
         succeeded=succeeded,
         failed=failed,

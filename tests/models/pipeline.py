@@ -17,7 +17,7 @@ from models.ids import new_id
 from models.lease import ClaimedJob, WindowRecord, claim
 from models.publication import Outcome, publish
 from models.queue import JobQueue, Ticket
-from models.tables.batch import Batch
+from models.tables.batch_job import BatchJob
 from models.tables.job import Job, JobStatus, Lane
 from models.tables.project import JobCount, Project
 from models.validation import JobDraft
@@ -133,9 +133,9 @@ class Pipeline:
             for name, value in values.items():
                 setattr(job, name, value)
 
-    def batch(self, batch_id: str) -> Batch:
+    def batch(self, batch_id: str) -> BatchJob:
         with self.database.reading() as session:
-            return session.get_one(Batch, batch_id)
+            return session.get_one(BatchJob, batch_id)
 
     def time(self, *, seconds_from_now: float = 0.0) -> datetime:
         """The database's time."""

@@ -14,7 +14,7 @@ import models.accept
 from models.accept import Acceptance, Submission
 from models.errors import IdempotencyMismatch
 from models.queue import JobQueue
-from models.tables.batch import BatchStatus
+from models.tables.batch_job import BatchStatus
 from models.tables.job import JobRequest, Lane
 from tests.models.pipeline import MODEL, Pipeline, make_drafts
 from tests.services.redis_server import ValkeyServer

@@ -4,7 +4,7 @@ import pytest
 
 from models.errors import JobAlreadyFinished, JobNotFound
 from models.job_store import MAX_POSITION, JobFilter, JobStore
-from models.tables.batch import BatchStatus
+from models.tables.batch_job import BatchStatus
 from models.tables.job import JobStatus, Lane
 from tests.models.pipeline import Pipeline
 

@@ -13,7 +13,7 @@ from models.job_store import JobStore
 from models.lease import Held, give_back, rescue
 from models.move import Move, move_jobs
 from models.publication import Outcome, publish
-from models.tables.batch import BatchStatus
+from models.tables.batch_job import BatchStatus
 from models.tables.job import FINAL_STATUSES, LEGAL_TRANSITIONS, Job, JobStatus
 from tests.models.pipeline import Pipeline, entry_of
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from models.job_store import JobStore
 from models.lease import ClaimedJob, rescue
 from models.publication import Usage
-from models.tables.batch import BatchStatus
+from models.tables.batch_job import BatchStatus
 from models.tables.job import JobResult, JobStatus
 from tests.models.pipeline import Pipeline
 

@@ -8,8 +8,8 @@ from enum import StrEnum
 from sqlalchemy import BigInteger, ForeignKey, Index, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from models.tables.base import Base
 from models.tables.job import FINAL_STATUSES, JobStatus
+from models.tables.root import Base
 
 
 class BatchStatus(StrEnum):
@@ -25,7 +25,7 @@ class BatchStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Batch(Base):
+class BatchJob(Base):
     """A parent of many jobs. Its counters change under its row lock and always sum up to `total`."""
 
     __tablename__ = "batches"

@@ -16,8 +16,9 @@ PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check 
 # Another active environment, or pip options that install elsewhere, must not reach ours.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER
 
-# The demo and the tests bring their own database, Redis and settings; the caller's are left out.
-CALLERS := DATABASE_URL REDIS_URL $(filter HEADRACE_%,$(.VARIABLES))
+# The demo and the tests bring their own database, Redis and settings; the caller's are left out, and so are
+# those of a `.env` or `headrace.toml` here, since the processes run in other folders.
+CALLERS := DATABASE_URL REDIS_URL $(filter-out HEADRACE_BENCH_DATA,$(filter HEADRACE_%,$(.VARIABLES)))
 ISOLATED := env $(foreach name,$(CALLERS),-u $(name))
 TEST := $(ISOLATED) HEADRACE_TEST_CACHE='$(CURDIR)/.cache/models' $(BIN)/python -m pytest -q
 
@@ -33,8 +34,8 @@ demo: $(STAMP) ## answer examples/requests.jsonl with the demo model and print t
 	@rm -rf $(DEMO)/answers.jsonl $(DEMO)/answers.jsonl.headrace
 	@mkdir -p $(DEMO)
 	@echo "==> Answering examples/requests.jsonl"
-	@$(ISOLATED) $(BIN)/headrace run examples/requests.jsonl -o $(DEMO)/answers.jsonl \
-		--data-dir $(DEMO)/data --print
+	@cd $(DEMO) && $(ISOLATED) ../$(BIN)/headrace run ../examples/requests.jsonl -o answers.jsonl \
+		--data-dir data --print
 
 test: lint ## lint, then every test but the slow ones
 	@echo "==> Testing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import datetime
 from typing import Literal
 
@@ -14,14 +15,10 @@ from api.replies import (
     UsageBody,
     WindowBody,
 )
+from models.job_error import JobError
 from models.job_store import MAX_POSITION, JobRecord, Place
 from models.tables.job import Job, JobResult, JobStatus, Lane
 from models.tables.worker import Window
-
-_MESSAGES = {
-    JobStatus.CANCELLED: "The job was cancelled.",
-    JobStatus.EXPIRED: "The deadline of the job passed before it was answered.",
-}
 
 
 def view_job(
@@ -64,13 +61,8 @@ def view_response(result: JobResult | None) -> ResponseBody | None:
 
 def view_error(job: Job, result: JobResult | None) -> JobErrorBody | None:
     """Return why a finished job has no response."""
-    if result is not None and result.error is not None:
-        stored = json.loads(result.error)
-        return JobErrorBody(code=stored["code"], message=stored["message"], param=stored.get("param"))
-    message = _MESSAGES.get(JobStatus(job.status))
-    if message is None:
-        return None
-    return JobErrorBody(code=job.error_code or job.status, message=message, param=None)
+    error = JobError.of(job, result)
+    return None if error is None else JobErrorBody(**asdict(error))
 
 
 def _usage(job: Job) -> UsageBody | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -17,7 +16,6 @@ from api.openapi import operation
 from api.query import JobListQuery, Query, WaitQuery, preferred_wait_seconds, read_query
 from api.replies import BatchReply, JobPage, JobReply, reply
 from api.services import services
-from api.speed import tokens_per_second
 from models.accept import Submission
 from models.job_store import JobFilter, JobRecord
 from models.signals import Signal
@@ -113,15 +111,14 @@ def _read_submission(value: dict[str, Any]) -> Submission:
     if "requests" not in value:
         return Submission(project_id(), [read_submission(value, settings)], False, idempotency_key=key)
     drafts, metadata = read_list_submission(value, settings)
-    lines = [replace(draft, line=line) for line, draft in enumerate(drafts)]
-    return Submission(project_id(), lines, True, metadata=metadata, idempotency_key=key)
+    return Submission(project_id(), drafts, True, metadata=metadata, idempotency_key=key)
 
 
 def _describe(record: JobRecord) -> JobReply:
     if record.job.status != JobStatus.QUEUED:
         return view_job(record)
     house = services()
-    speed = tokens_per_second(house.fleet.alive(), record.job.model)
+    speed = house.fleet.tokens_per_second(record.job.model)
     return view_job(record, place=house.jobs.place(record.job), tokens_per_second=speed)
 
 

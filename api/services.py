@@ -13,7 +13,7 @@ from api.waiter import Waiter
 from models.accept import Acceptance
 from models.batch_store import BatchStore
 from models.database import Database
-from models.errors import QueueUnavailable, StartupError
+from models.errors import QueueUnavailable
 from models.fleet import Fleet
 from models.job_store import JobStore
 from models.keys import KeyRing
@@ -52,10 +52,7 @@ class Services:
         No connection and no thread is left open, so that a server may fork afterwards.
         Raises StartupError where Redis is not named, or the database does not answer or is not migrated.
         """
-        if settings.redis_url is None:
-            raise StartupError(
-                "no Redis: `headrace up` starts an embedded one; or set HEADRACE_REDIS_URL to one of yours"
-            )
+        url = settings.queue_url
         database = Database(settings.sql_url)
         require_database(database)
         require_migrated(database)
@@ -64,7 +61,7 @@ class Services:
             settings.data_dir, settings.api_key.get_secret_value() if settings.api_key else None
         )
         database.close()
-        queue = JobQueue(settings.redis_url, settings.redis_namespace)
+        queue = JobQueue(url, settings.redis_namespace)
         return cls(
             settings=settings,
             started_at=datetime.now(UTC),
@@ -75,9 +72,9 @@ class Services:
             batches=BatchStore(database),
             keys=keys,
             fleet=Fleet(database),
-            signals=Signals(settings.redis_url, settings.redis_namespace),
+            signals=Signals(url, settings.redis_namespace),
             waiter=Waiter(
-                settings.redis_url,
+                url,
                 settings.redis_namespace,
                 max_waiting=max(1, settings.api_threads * 3 // 4),
             ),

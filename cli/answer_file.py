@@ -12,17 +12,12 @@ from typing import Any
 from cli.batch_line import BadLine
 from models.batch_store import BatchLine, BatchStore
 from models.errors import InvalidRequest
+from models.job_error import JobError
 from models.strict_json import dump_json
 from models.tables.job import Job, JobStatus
 
 #: Lines read from the database at a time.
 _PAGE = 500
-
-#: What is said of jobs that ended without an answer and without an error of their own.
-_ENDINGS: Mapping[str, tuple[str, str]] = {
-    JobStatus.CANCELLED: ("cancelled", "The job was cancelled."),
-    JobStatus.EXPIRED: ("deadline_exceeded", "The job's deadline passed first."),
-}
 
 
 def stored_lines(store: BatchStore, project_id: str, batch_id: str) -> Iterator[BatchLine]:
@@ -88,14 +83,12 @@ def _answer(found: BatchLine) -> dict[str, Any]:
     job, result = found.job, found.result
     if job.status == JobStatus.SUCCEEDED and result is not None and result.body is not None:
         return _record(job, response=_response(200, job.id, json.loads(result.body)))
-    if job.status == JobStatus.FAILED and result is not None and result.error is not None:
-        error = json.loads(result.error)
-        return _record(
-            job,
-            response=_refused(job.id, code=error["code"], message=error["message"], param=error.get("param")),
-        )
-    code, message = _ENDINGS.get(job.status, ("internal_error", f"The job is {job.status} without a result."))
-    return _record(job, error={"code": code, "message": message})
+    error = JobError.of(job, result) or JobError(
+        "internal_error", f"The job is {job.status} without a result."
+    )
+    if job.status == JobStatus.FAILED:
+        return _record(job, response=_refused(job.id, error))
+    return _record(job, error={"code": error.code, "message": error.message})
 
 
 def _record(
@@ -113,20 +106,21 @@ def _record(
 def _refusal(bad: BadLine, input_sha256: str) -> dict[str, Any]:
     # No job was made of it, so its id is told from what it is: the same in every output of this input.
     record_id = "batch_req_" + hashlib.sha256(f"{input_sha256}:{bad.line}".encode()).hexdigest()[:32]
-    error = InvalidRequest(bad.faults)
+    first = InvalidRequest(bad.faults)
     message = " ".join(fault.message for fault in bad.faults)
     return {
         "id": record_id,
         "custom_id": bad.custom_id,
         "line": bad.line + 1,
-        "response": _refused(record_id, code=error.code, message=message, param=error.param),
+        "response": _refused(record_id, JobError(first.code, message, first.param)),
         "error": None,
     }
 
 
-def _refused(request_id: str, *, code: str, message: str, param: str | None) -> dict[str, Any]:
-    error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
-    return _response(400, request_id, {"error": error})
+def _refused(request_id: str, error: JobError) -> dict[str, Any]:
+    status_code, kind = (500, "server_error") if error.is_ours else (400, "invalid_request_error")
+    body = {"message": error.message, "type": kind, "param": error.param, "code": error.code}
+    return _response(status_code, request_id, {"error": body})
 
 
 def _response(status_code: int, request_id: str, body: dict[str, Any]) -> dict[str, Any]:

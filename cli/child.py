@@ -30,8 +30,9 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 class ChildSpec:
     """What to start, how to see that it is ready, and how long to be patient.
 
-    `ready` is asked about every 50 ms while the child starts, and must answer at once. Without it, a child is
-    ready once it has lived for the supervisor's `settle_seconds`. `env` None means the supervisor's own.
+    `ready` is asked about every 50 ms, with the child's pid, while it starts, and must answer at once.
+    Without it, a child is ready once it has lived for the supervisor's `settle_seconds`. `env` None means
+    the supervisor's own.
     With a `log_path`, output goes there; without, it is shown with the child's name before each line.
     `on_start_failure` is told the last lines of a child that died before it was ready, so that it can mend
     what is broken before the next try.
@@ -40,7 +41,7 @@ class ChildSpec:
     name: str
     argv: Sequence[str]
     env: Mapping[str, str] | None = None
-    ready: Callable[[], bool] | None = None
+    ready: Callable[[int], bool] | None = None
     start_timeout_seconds: float = 60.0
     stop_timeout_seconds: float = 30.0
     stdin: bytes = b""

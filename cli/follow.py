@@ -15,8 +15,9 @@ from cli.json_output import print_json
 
 #: Longest time that one request asks the server to wait.
 _POLL_SECONDS = 25.0
-#: Time between two looks at a batch, which the API cannot hold a request open for.
-_BATCH_LOOK_SECONDS = 0.5
+#: Shortest time between two looks: the API holds no request open for a batch, nor for a job while too many
+#: wait already.
+_LOOK_SECONDS = 0.5
 
 _BATCH_ENDS = frozenset({"completed", "failed", "expired", "cancelled"})
 _JOB_ENDS = frozenset({"succeeded", "failed", "expired", "cancelled"})
@@ -31,6 +32,7 @@ def follow(client: Client, resource_id: str, *, wait_seconds: float | None) -> d
     """Return a job or batch once it is finished, or as it is after `wait_seconds` (None: no limit)."""
     end_at = None if wait_seconds is None else time.monotonic() + wait_seconds
     while True:
+        asked_at = time.monotonic()
         left = _POLL_SECONDS if end_at is None else max(0.0, end_at - time.monotonic())
         if is_batch(resource_id):
             resource = client.get(f"batches/{resource_id}")
@@ -38,8 +40,8 @@ def follow(client: Client, resource_id: str, *, wait_seconds: float | None) -> d
             resource = client.get(f"jobs/{resource_id}", wait_seconds=min(left, _POLL_SECONDS))
         if is_finished(resource) or left <= 0:
             return resource
-        if is_batch(resource_id):
-            time.sleep(min(left, _BATCH_LOOK_SECONDS))
+        early_seconds = _LOOK_SECONDS - (time.monotonic() - asked_at)
+        time.sleep(max(0.0, min(left, early_seconds)))
 
 
 def is_finished(resource: Mapping[str, Any]) -> bool:

@@ -10,8 +10,8 @@ from models.errors import StartupError
 
 def check_port_free(host: str, port: int) -> None:
     """Raise StartupError, saying how to mend it, unless a server can listen on this host and port."""
-    if not 0 <= port <= 65535:
-        raise StartupError(f"port {port} is not between 0 and 65535; choose another with --port")
+    if port == 0:
+        raise StartupError("port 0 means any free one, which nobody could find; name one with --port")
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:

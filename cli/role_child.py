@@ -34,7 +34,7 @@ def api_child(settings: Settings) -> ChildSpec:
         "api",
         role_argv("api"),
         env=child_environment(settings),
-        ready=lambda: _answers(url),
+        ready=lambda _: _answers(url),
         start_timeout_seconds=_API_START_SECONDS,
     )
 
@@ -45,7 +45,7 @@ def worker_child(settings: Settings, fleet: Fleet) -> ChildSpec:
         "worker",
         role_argv("worker"),
         env=child_environment(settings),
-        ready=_newcomer(fleet),
+        ready=_joined(fleet),
         start_timeout_seconds=_WORKER_START_SECONDS,
         stop_timeout_seconds=settings.drain_seconds + _WORKER_STOP_MARGIN_SECONDS,
     )
@@ -72,14 +72,13 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _newcomer(fleet: Fleet) -> Callable[[], bool]:
-    """Say whether a worker of this machine is there that was not there before now."""
-    before = {worker.id for worker in fleet.alive()}
+def _joined(fleet: Fleet) -> Callable[[int], bool]:
+    """Say whether the worker with this pid has joined the fleet."""
     host = socket.gethostname()
 
-    def joined() -> bool:
+    def joined(pid: int) -> bool:
         try:
-            return any(worker.host == host and worker.id not in before for worker in fleet.alive())
+            return any((worker.host, worker.pid) == (host, pid) for worker in fleet.alive())
         except HeadraceError:
             return False
 

@@ -85,21 +85,20 @@ class RunFolder:
         if self.output.exists() and not self._state.exists() and not overwrite:
             raise StartupError(f"{self.output} exists; pass --overwrite, or give another -o")
 
-    def begin(self, identity: RunIdentity) -> bool:
-        """Make the folder this run's; say whether the run was begun before.
+    def begin(self, identity: RunIdentity) -> None:
+        """Make the folder this run's, or see that it is already.
 
         The caller holds the folder's lock. Raises StartupError when the folder belongs to another run.
         """
         if self._state.exists():
             self._require_same(identity)
-            return True
+            return
         if foreign := sorted(entry.name for entry in self.path.iterdir() if entry.name not in _OURS):
             raise StartupError(
                 f"{self.path} is not the state of a run (it holds {foreign[0]}); "
                 "remove that folder, or give another -o"
             )
         _write(self._state, json.dumps(asdict(identity), indent=2))
-        return False
 
     def remember_batch(self, batch_id: str) -> None:
         """Keep the id of the batch that was accepted."""

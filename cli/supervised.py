@@ -75,7 +75,7 @@ class Supervised:
     def _look(self, child: Child, now: float) -> None:
         age_seconds = now - self._started_at
         settled = age_seconds >= self._policy.settle_seconds
-        if settled if self.spec.ready is None else self.spec.ready():
+        if settled if self.spec.ready is None else self.spec.ready(child.pid):
             self._ready_at, self.ever_ready = now, True
             _log.info("child_ready", name=self.spec.name, seconds=round(age_seconds, 2))
         elif age_seconds >= self.spec.start_timeout_seconds and not self._overdue:

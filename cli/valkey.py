@@ -64,7 +64,7 @@ class EmbeddedValkey:
             [str(self._binary), "-"],
             # An unknown locale in the environment would keep Valkey from starting.
             env={**os.environ, "LC_ALL": "C"},
-            ready=self.answers,
+            ready=lambda _: self.answers(),
             start_timeout_seconds=120.0,
             stop_timeout_seconds=10.0,
             stdin=self._config(),

@@ -80,7 +80,7 @@ class Acceptance:
             if known is not None:
                 return known
             resource_id, jobs = _store(session, submission, free)
-        self._publish(jobs)
+        self._append(jobs)
         return resource_id
 
     def _free_shares(self, submission: Submission) -> dict[_Stream, int]:
@@ -95,17 +95,17 @@ class Acceptance:
                 return {}
         return free
 
-    def _publish(self, jobs: Sequence[Job]) -> None:
+    def _append(self, jobs: Sequence[Job]) -> None:
         streams: dict[_Stream, list[Ticket]] = {}
         for job in jobs:
             if job.dispatched_at is not None:
                 streams.setdefault((job.model, Lane(job.lane)), []).append(Ticket.of(job))
         try:
             for (model, lane), tickets in streams.items():
-                self._queue.publish(model, lane, tickets)
+                self._queue.append(model, lane, tickets)
         except QueueUnavailable as error:
             # The rows say "dispatched" and have no entry: the reconciliation finds just those.
-            _log.warning("publish_failed", error=error.message, num_jobs=len(jobs))
+            _log.warning("append_failed", error=error.message, num_jobs=len(jobs))
 
 
 def _find_known(session: Session, submission: Submission) -> str | None:

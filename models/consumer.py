@@ -77,22 +77,24 @@ class Consumer:
     def read(self, wanted: Mapping[Lane, int], *, block_seconds: float = 0.0) -> list[Entry]:
         """Take at most so many new entries from each lane; wait for the first one if asked to.
 
-        Returns early with what there is. Creates the groups again where Redis came back empty.
+        Returns early with what there is. Creates the groups again where Redis came back empty. When Redis
+        goes away between two lanes, what the first gave is returned.
         """
-        streams: dict[Any, Any] = {}
-        taken: list[Entry] = []
+        lanes = [lane for lane, count in wanted.items() if count > 0]
         with self._reading, queue_errors():
-            if block_seconds > 0:
+            if lanes and block_seconds > 0:
                 # COUNT holds for each stream, so one read of all lanes may deliver one from each.
-                streams = {self._streams[lane]: ">" for lane, count in wanted.items() if count > 0}
-                if not streams:
-                    return []
                 milliseconds = max(1, int(min(block_seconds, MAX_BLOCK_SECONDS) * 1000))
-                return self._read(streams, count=1, block=milliseconds)
-            for lane, count in wanted.items():
-                if count > 0:
-                    taken += self._read({self._streams[lane]: ">"}, count=count, block=None)
-        return taken
+                return self._read({self._streams[lane]: ">" for lane in lanes}, count=1, block=milliseconds)
+            taken: list[Entry] = []
+            for lane in lanes:
+                try:
+                    taken += self._read({self._streams[lane]: ">"}, count=wanted[lane], block=None)
+                except redis.RedisError:
+                    if not taken:
+                        raise
+                    break
+            return taken
 
     def acknowledge(self, entries: Iterable[Entry]) -> None:
         """Remove entries whose job's state is safe in SQL; those of other consumers stay."""

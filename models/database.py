@@ -74,7 +74,7 @@ class Database:
 
 
 def now(session: Session) -> datetime:
-    """Return the database's time. All leases and deadlines are measured by this one clock."""
+    """Return the database's time. All leases are measured by this one clock."""
     statement = _NOW[session.get_bind().dialect.name].columns(now=UtcMicroseconds)
     return cast(datetime, session.scalar(statement))
 
@@ -94,7 +94,7 @@ def _create_sqlite(url: str) -> Engine:
     file = make_url(url).database
     if not file or file == ":memory:":
         raise StartupError("a SQLite database must be a file: an in-memory one is not shared by processes")
-    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    Path(file).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     engine = create_engine(
         url,
         pool_size=10,

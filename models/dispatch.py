@@ -94,7 +94,7 @@ class Dispatcher:
             at = now(session)
             for job in chosen:
                 job.dispatched_at = at
-        self._queue.publish(self._model, lane, [Ticket.of(job) for job in chosen])
+        self._queue.append(self._model, lane, [Ticket.of(job) for job in chosen])
         return len(chosen)
 
     def _waiting_projects(self, lane: Lane) -> Sequence[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +16,11 @@ from models.tables.worker import Worker
 
 #: A worker whose last heartbeat is older than this counts as gone.
 ALIVE_SECONDS = 30.0
+#: One that was silent for so long will not come back.
+_FORGET_SECONDS = 86400.0
+
+#: The figure that tells a worker's speed.
+TOKENS_PER_SECOND = "tokens_per_second"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +43,11 @@ class Fleet:
         self._database = database
 
     def join(self, card: WorkerCard) -> None:
-        """Register a worker; it is alive from now on."""
+        """Register a worker; it is alive from now on. Those that have long been gone are forgotten."""
         with self._database.transaction() as session:
+            session.execute(
+                delete(Worker).where(Worker.heartbeat_at < now(session) - timedelta(seconds=_FORGET_SECONDS))
+            )
             session.add(
                 Worker(
                     id=card.id,
@@ -60,6 +70,12 @@ class Fleet:
                 .values(heartbeat_at=now(session), stats=dump_json(stats))
             )
 
+    def tokens_per_second(self, model: str) -> float | None:
+        """Return what all workers of a model compute in a second by their own account; None if unknown."""
+        told = [_rate(worker.stats) for worker in self.alive() if worker.model == model]
+        total = sum(rate for rate in told if rate is not None)
+        return total if total > 0 else None
+
     def leave(self, worker_id: str) -> None:
         """Forget a worker that has stopped."""
         with self._database.transaction() as session:
@@ -72,3 +88,8 @@ class Fleet:
             return list(
                 session.scalars(select(Worker).where(Worker.heartbeat_at >= fresh).order_by(Worker.id))
             )
+
+
+def _rate(stats: str | None) -> float | None:
+    rate = json.loads(stats).get(TOKENS_PER_SECOND) if stats is not None else None
+    return float(rate) if isinstance(rate, int | float) and math.isfinite(rate) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import secrets
@@ -50,9 +51,9 @@ class KeyRing:
             raise InvalidApiKey
         return project_id
 
-    def create(self, name: str, *, secret: str | None = None) -> NewKey:
-        """Make a key of the default project, with a given secret or a new random one."""
-        secret = secret or _new_secret()
+    def create(self, name: str) -> NewKey:
+        """Make a key of the default project."""
+        secret = _new_secret()
         with self._database.transaction() as session:
             key = _new_key(session, name, secret)
             session.add(key)
@@ -85,21 +86,20 @@ class KeyRing:
         with self._database.reading() as session:
             if session.scalar(select(ApiKey.id).limit(1)) is not None:
                 return
-        path = data_dir / "api_key"
-        kept = _read_secret(path)
-        secret = kept or _new_secret()
-        if kept is None:
-            # Kept before it counts: a key in the database whose secret nobody knows would be the last made.
-            _keep_secret(path, secret)
-        self.create("first key", secret=secret)
+        # Kept before it counts: a key in the database whose secret nobody knows would be the last one made.
+        secret = _keep_secret(data_dir / "api_key")
+        self._make_once(lambda session: session.add(_new_key(session, "first key", secret)))
 
     def _ensure_given(self, secret: str) -> None:
         if len(secret) < _MIN_LENGTH:
             raise StartupError(f"HEADRACE_API_KEY must have at least {_MIN_LENGTH} characters")
 
         def make(session: Session) -> None:
-            if session.scalar(select(ApiKey.id).where(ApiKey.hash == _hash(secret))) is None:
+            known = session.scalar(select(ApiKey).where(ApiKey.hash == _hash(secret)))
+            if known is None:
                 session.add(_new_key(session, "HEADRACE_API_KEY", secret))
+            elif known.revoked_at is not None:
+                raise StartupError(f"HEADRACE_API_KEY is the revoked key {known.id}: give another one")
 
         self._make_once(make)
 
@@ -148,12 +148,19 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _read_secret(path: Path) -> str | None:
-    return path.read_text().strip() or None if path.exists() else None
+def _keep_secret(path: Path) -> str:
+    """Return the secret that is kept in a file; one that is missing or empty gets a new one."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Locked, so that of two first starts at the same moment the second finds the first one's secret.
+    with open(path, "a+", opener=_open_private) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        kept = file.read().strip()
+        if not kept:
+            kept = _new_secret()
+            file.write(kept + "\n")
+    return kept
 
 
-def _keep_secret(path: Path, secret: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secret + "\n")
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -11,17 +11,25 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import select, update
+from sqlalchemy import insert, select, update
+from sqlalchemy.orm import Session
 
 from models.consumer import Entry
 from models.database import Database, now
 from models.ids import new_id
+from models.job_error import POISON, JobError
 from models.move import Move, move_jobs
-from models.tables.job import Job, JobRequest, JobStatus, Lane
+from models.tables.job import Job, JobRequest, JobResult, JobStatus, Lane
 from models.tables.worker import Window
 
 #: Jobs rescued by one transaction.
 _CHUNK = 500
+
+#: A job is tried so often; a crash counts against all that ran, so the limit is generous.
+MAX_ATTEMPTS = 10
+
+#: How a job ends when its worker publishes; anything else ends a lease from outside.
+_ENDED_BY_WORKER = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.EXPIRED})
 
 #: What a job looks like when nobody holds it.
 _UNHELD = {"owner": None, "lease_until": None, "entry_id": None, "dispatched_at": None}
@@ -117,48 +125,57 @@ def claim(
 
 
 def renew(database: Database, held: Sequence[Held], *, lease_seconds: float) -> set[str]:
-    """Prolong these leases and return the ids of the jobs whose lease is no longer ours."""
+    """Prolong these leases and return the ids of the jobs whose lease is no longer ours.
+
+    A job that ended under this very lease is neither prolonged nor lost.
+    """
     tokens = {lease.job_id: lease.token for lease in held}
     if not tokens:
         return set()
     with database.transaction() as session:
         rows = session.execute(
-            select(Job.id, Job.token)
-            .where(Job.id.in_(tokens), Job.status == JobStatus.RUNNING)
-            .order_by(Job.id)
-            .with_for_update()
+            select(Job.id, Job.token, Job.status).where(Job.id.in_(tokens)).order_by(Job.id).with_for_update()
         ).all()
-        ours = {job_id for job_id, token in rows if tokens[job_id] == token}
-        if ours:
+        ours = {job_id: status for job_id, token, status in rows if tokens[job_id] == token}
+        running = [job_id for job_id, status in ours.items() if status == JobStatus.RUNNING]
+        if running:
             session.execute(
                 update(Job)
-                .where(Job.id.in_(ours))
+                .where(Job.id.in_(running))
                 .values(lease_until=now(session) + timedelta(seconds=lease_seconds)),
                 execution_options={"synchronize_session": False},
             )
-    return tokens.keys() - ours
+    return {job_id for job_id in tokens if ours.get(job_id) not in {JobStatus.RUNNING, *_ENDED_BY_WORKER}}
 
 
-def give_back(database: Database, held: Sequence[Held]) -> None:
-    """Return jobs to the queue as if they had not been claimed; the attempt does not count."""
+def give_back(database: Database, held: Sequence[Held], *, after_crash: bool) -> None:
+    """Return jobs to the queue. Unless something crashed, it is as if they had not been claimed.
+
+    A job whose attempts are used up fails instead.
+    """
     tokens = {lease.job_id: lease.token for lease in held}
 
-    def put_back(job: Job, _at: datetime) -> Move | None:
+    def put_back(job: Job, at: datetime) -> Move | None:
         if job.status != JobStatus.RUNNING or job.token != tokens[job.id]:
             return None
+        if after_crash:
+            return _try_again(job, at)
         return Move(JobStatus.QUEUED, {**_UNHELD, "attempt": job.attempt - 1})
 
     with database.transaction() as session:
-        move_jobs(session, tokens, put_back)
+        _keep_errors(session, move_jobs(session, tokens, put_back))
 
 
 def rescue(database: Database) -> list[str]:
-    """Put running jobs whose lease has run out back into the queue and return their ids."""
+    """Put running jobs whose lease has run out back into the queue and return their ids.
+
+    A job whose attempts are used up fails instead.
+    """
 
     def put_back(job: Job, at: datetime) -> Move | None:
         if job.status != JobStatus.RUNNING or job.lease_until is None or job.lease_until >= at:
             return None
-        return Move(JobStatus.QUEUED, _UNHELD)
+        return _try_again(job, at)
 
     with database.transaction() as session:
         overdue = session.scalars(
@@ -166,7 +183,9 @@ def rescue(database: Database) -> list[str]:
             .where(Job.status == JobStatus.RUNNING, Job.lease_until < now(session))
             .limit(_CHUNK)
         ).all()
-        return [job.id for job in move_jobs(session, overdue, put_back)]
+        moved = move_jobs(session, overdue, put_back)
+        _keep_errors(session, moved)
+        return [job.id for job in moved]
 
 
 def release_entries(database: Database, entries: Sequence[Entry]) -> None:
@@ -182,6 +201,21 @@ def release_entries(database: Database, entries: Sequence[Entry]) -> None:
             .values(dispatched_at=None),
             execution_options={"synchronize_session": False},
         )
+
+
+def _try_again(job: Job, at: datetime) -> Move:
+    if job.attempt < MAX_ATTEMPTS:
+        return Move(JobStatus.QUEUED, _UNHELD)
+    return Move(JobStatus.FAILED, {"finished_at": at, "lease_until": None, "error_code": POISON})
+
+
+def _keep_errors(session: Session, moved: Sequence[Job]) -> None:
+    """Store why those of the moved jobs failed that did."""
+    message = f"The worker crashed {MAX_ATTEMPTS} times while this request ran."
+    error = JobError(POISON, message).text()
+    failed = [{"job_id": job.id, "error": error} for job in moved if job.status == JobStatus.FAILED]
+    if failed:
+        session.execute(insert(JobResult), failed)
 
 
 def _claimed(job: Job, entry: Entry, body: str) -> ClaimedJob:

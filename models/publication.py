@@ -45,20 +45,22 @@ def publish(database: Database, outcomes: Sequence[Outcome]) -> set[str]:
     What is missing from the return value was cancelled, or belongs to another worker by now; its
     result is discarded. Only after this has returned may the entries be acknowledged.
     """
-    by_id = {outcome.job_id: outcome for outcome in outcomes}
+    # By claim, not by job: after an outage one worker may publish for two claims of the same job at once.
+    by_claim = {(outcome.job_id, outcome.token): outcome for outcome in outcomes}
 
     def finish(job: Job, at: datetime) -> Move | None:
-        outcome = by_id[job.id]
-        if job.status != JobStatus.RUNNING or job.token != outcome.token:
+        outcome = by_claim.get((job.id, job.token))
+        if job.status != JobStatus.RUNNING or outcome is None:
             return None
         return Move(outcome.status, _values(outcome, at))
 
     with database.transaction() as session:
-        stored = {job.id for job in move_jobs(session, by_id, finish)}
+        moved = move_jobs(session, [outcome.job_id for outcome in outcomes], finish)
+        stored = {job.id for job in moved}
         texts = [
-            {"job_id": outcome.job_id, "body": outcome.body, "error": outcome.error}
-            for outcome in outcomes
-            if outcome.job_id in stored and (outcome.body is not None or outcome.error is not None)
+            {"job_id": job.id, "body": outcome.body, "error": outcome.error}
+            for job in moved
+            if (outcome := by_claim[job.id, job.token]).body is not None or outcome.error is not None
         ]
         if texts:
             session.execute(insert(JobResult), texts)

@@ -80,7 +80,7 @@ class JobQueue:
         with queue_errors():
             return bool(self._redis.exists(self._epoch(model)))
 
-    def publish(self, model: str, lane: Lane, tickets: Sequence[Ticket]) -> None:
+    def append(self, model: str, lane: Lane, tickets: Sequence[Ticket]) -> None:
         """Append these jobs to a lane, in order."""
         if not tickets:
             return

@@ -145,6 +145,15 @@ class Settings(BaseSettings):
         return self.database_url
 
     @property
+    def queue_url(self) -> str:
+        """The URL of Redis. Raises StartupError where none is set."""
+        if self.redis_url is None:
+            raise StartupError(
+                "no Redis: `headrace up` starts an embedded one; or set HEADRACE_REDIS_URL to one of yours"
+            )
+        return self.redis_url
+
+    @property
     def served_name(self) -> str:
         """The model's name on the wire: a hub id as it is, else the folder's or file's name."""
         if self.served_model_name is not None:

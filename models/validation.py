@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -162,7 +162,7 @@ def read_list(values: Any, settings: Settings) -> list[JobDraft]:
     faults: list[Fault] = []
     for line, value in enumerate(values):
         try:
-            drafts.append(read_submission(value, settings))
+            drafts.append(replace(read_submission(value, settings), line=line))
         except InvalidRequest as error:
             faults += [_in_list(fault, line) for fault in error.faults]
     if faults:

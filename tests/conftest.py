@@ -26,13 +26,16 @@ from models.settings import PREFIX, Settings
 from tests.services.postgres_server import PostgresServer
 from tests.services.redis_server import RedisServer, ValkeyServer
 
+#: Variables that are meant for the tests.
+_FOR_TESTS = frozenset({"HEADRACE_TEST_CACHE", "HEADRACE_BENCH_DATA"})
+
 
 @pytest.fixture(autouse=True, scope="session")
 def isolated_environment() -> Iterator[None]:
     """No setting of the caller reaches a test, nor any process that a test starts."""
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
-            ours = name.startswith(PREFIX) and name != "HEADRACE_TEST_CACHE"
+            ours = name.startswith(PREFIX) and name not in _FOR_TESTS
             if ours or name in {"DATABASE_URL", "REDIS_URL"}:
                 patch.delenv(name)
         yield

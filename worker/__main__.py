@@ -20,9 +20,9 @@ def main() -> int:
         settings = load_settings(bare_urls=True)
         configure_logging(settings)
         # Imported here: the heartbeat process imports this module again, and must stay without torch.
-        from worker.runtime import Runtime
+        from worker.runtime import run_worker
 
-        return Runtime(settings).run()
+        return run_worker(settings)
     except (HeadraceError, EngineError, ValueError) as error:
         print(f"headrace worker: {error}", file=sys.stderr)
         return 2

@@ -82,7 +82,7 @@ class Heart:
         pipe: Connection[Lost, Message],
         progress: Progress,
     ) -> None:
-        url = settings.redis_url or ""
+        url = settings.queue_url
         self._settings = settings
         self._worker_id = worker_id
         self._pipe = pipe

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+from models.fleet import TOKENS_PER_SECOND
+
 
 class Meter:
     """Counts tokens, and says how many went through per second in the latest busy stretch."""
@@ -27,4 +29,4 @@ class Meter:
             if self._num_tokens and at > self._since:
                 self._tokens_per_second = self._num_tokens / (at - self._since)
             self._num_tokens, self._since = 0, at
-            return {"tokens_per_second": round(self._tokens_per_second, 2)}
+            return {TOKENS_PER_SECOND: round(self._tokens_per_second, 2)}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import threading
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import structlog
 
@@ -16,18 +16,13 @@ from engine.config import EngineConfig
 from engine.engine import build_engine
 from engine.protocol import Engine
 from engine.tokenizer import Tokenizer
-from models.consumer import Consumer
-from models.database import Database
-from models.dispatch import Dispatcher
-from models.errors import ServiceUnavailable, StartupError
-from models.fleet import Fleet, WorkerCard
+from models.errors import ServiceUnavailable
+from models.fleet import WorkerCard
 from models.lease import Held, give_back
-from models.migrate import require_migrated
-from models.presence import require_database, require_redis
-from models.queue import JobQueue
 from models.settings import Settings
-from models.signals import Listener, Signal, Signals
+from models.signals import Listener, Signal
 from models.version import headrace_version
+from worker.connections import Connections
 from worker.intake import Intake
 from worker.leases import Leases
 from worker.loop import EngineLoop
@@ -36,6 +31,7 @@ from worker.pipeline import Pipeline
 from worker.prepare import Preparer
 from worker.progress import Progress
 from worker.publish import Publisher
+from worker.stages import Stages
 from worker.upkeep import Upkeep
 from worker.window import WindowLimits
 from worker.window_reader import WindowReader
@@ -44,177 +40,150 @@ _log = structlog.get_logger()
 
 #: How often a worker's figures are read.
 _FIGURES_SECONDS = 5.0
-#: How often the end of a stage is looked for.
-_JOIN_SECONDS = 0.2
-_MAX_WINDOW_TOKENS = 2**31
+
+
+def run_worker(settings: Settings) -> int:
+    """Work until SIGTERM, and return the exit code: 1 if a part of the worker broke.
+
+    Raises StartupError or EngineError where it cannot start.
+    """
+    worker_id = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
+    with ExitStack() as stack:
+        connections = Connections.open(settings, worker_id)
+        stack.callback(connections.close)
+        engine = build_engine(engine_config(settings))
+        progress = Progress()
+        leases = Leases(settings, worker_id, progress)
+        stack.callback(leases.stop)
+        runtime = Runtime(settings, connections, engine, Pipeline(engine.room(), leases))
+        return runtime.run(worker_id, progress)
 
 
 class Runtime:
     """One worker, from its first window to its last."""
 
-    def __init__(self, settings: Settings) -> None:
-        if settings.redis_url is None:
-            raise StartupError(
-                "no Redis: set HEADRACE_REDIS_URL, or use `headrace up`, which starts an embedded one"
-            )
+    def __init__(
+        self, settings: Settings, connections: Connections, engine: Engine, pipeline: Pipeline
+    ) -> None:
         self._settings = settings
-        self._url = settings.redis_url
-        self._id = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
-        self._database = Database(settings.sql_url)
-        require_database(self._database)
-        require_migrated(self._database)
-        require_redis(self._url)
-        self._queue = JobQueue(self._url, settings.redis_namespace)
-        self._signals = Signals(self._url, settings.redis_namespace)
-        self._consumer = Consumer(self._queue, self._url, model=settings.served_name, name=self._id)
-        self._fleet = Fleet(self._database)
-        self._failed = threading.Event()
+        self._connections = connections
+        self._engine = engine
+        self._pipeline = pipeline
+        self._stages = Stages(pipeline.stopping)
 
-    def run(self) -> int:
-        """Work until SIGTERM, and return the exit code: 1 if a part of the worker broke."""
-        engine = build_engine(engine_config(self._settings))
-        progress = Progress()
-        leases = Leases(self._settings, self._id, progress)
-        pipeline = Pipeline(engine.room(), leases)
-        self._stop_on_signals(pipeline)
-        leases.listen(lambda lost: _abort(pipeline, lost), lambda: self._lose_heartbeat(pipeline))
-        cancels = Listener(
-            self._url,
-            self._settings.redis_namespace,
-            Signal.CANCEL,
-            lambda ids: _abort(pipeline, leases.find(ids)),
-        )
-        cancels.start()
-        self._fleet.join(self._card(engine))
-        _log.info("worker_ready", worker_id=self._id, model=self._settings.served_name)
-        self._work(engine, pipeline, progress)
-        cancels.stop()
-        leases.stop()
-        self._try(lambda: self._fleet.leave(self._id))
-        self._database.close()
-        return 1 if self._failed.is_set() else 0
+    def run(self, worker_id: str, progress: Progress) -> int:
+        """Join the fleet, work until told to stop, and return the exit code."""
+        leases = self._pipeline.leases
+        with ExitStack() as stack:
+            cancels = Listener(
+                self._settings.queue_url,
+                self._settings.redis_namespace,
+                Signal.CANCEL,
+                lambda ids: self._abort(leases.find(ids)),
+            )
+            cancels.start()
+            stack.callback(cancels.stop)
+            leases.listen(self._abort, self._lose_heartbeat)
+            self._connections.fleet.join(self._card(worker_id))
+            stack.callback(_tried, lambda: self._connections.fleet.leave(worker_id))
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: self._stages.ask_to_stop())
+            _log.info("worker_ready", worker_id=worker_id, model=self._settings.served_name)
+            self._work(progress)
+        return 1 if self._stages.failed else 0
 
-    def _work(self, engine: Engine, pipeline: Pipeline, progress: Progress) -> None:
+    def _work(self, progress: Progress) -> None:
         """Run the stages until told to stop; then end them from first to last."""
+        stages, pipeline = self._stages, self._pipeline
         meter = Meter()
-        dispatcher = self._dispatcher()
-        upkeep = self._upkeep(dispatcher)
-        upkeep.also(_FIGURES_SECONDS, lambda: pipeline.leases.report(meter.read()))
         loop = EngineLoop(
             pipeline,
-            engine=engine,
+            engine=self._engine,
             progress=progress,
             meter=meter,
             drain_seconds=self._settings.drain_seconds,
         )
-        publisher = Publisher(
-            pipeline, database=self._database, consumer=self._consumer, signals=self._signals
-        )
-        caretaker = self._start("upkeep", lambda: upkeep.run(pipeline.stopping), pipeline)
-        feeder = self._start("intake", self._intake(engine, pipeline).run, pipeline)
-        computer = self._start("engine", loop.run, pipeline)
-        storer = self._start("publish", publisher.run, pipeline)
-        pipeline.stopping.wait()
-        _log.info("worker_stopping", worker_id=self._id)
-        self._join(feeder)
-        self._join(computer)
-        if not self._failed.is_set():
+        caretaker = stages.start("upkeep", lambda: self._upkeep(meter).run(pipeline.stopping))
+        feeder = stages.start("intake", self._intake().run)
+        computer = stages.start("engine", loop.run)
+        storer = stages.start("publish", self._publisher().run)
+        stages.wait()
+        _log.info("worker_stopping")
+        stages.join(feeder)
+        stages.join(computer)
+        if not stages.failed:
             pipeline.events.put(None)
-        self._join(storer)
-        self._join(caretaker)
-        self._try(lambda: self._give_back(pipeline))
-        self._try(dispatcher.dispatch)
+        stages.join(storer)
+        stages.join(caretaker)
+        _tried(self._give_back)
+        _tried(self._connections.dispatcher.dispatch)
 
-    def _join(self, thread: threading.Thread) -> None:
-        """Wait for a stage to end; not when one has failed, since the others may wait for it for ever."""
-        while thread.is_alive() and not self._failed.is_set():
-            thread.join(_JOIN_SECONDS)
-
-    def _give_back(self, pipeline: Pipeline) -> None:
+    def _give_back(self) -> None:
         """Return what was claimed and not finished; another worker can take it at once."""
-        held = pipeline.leases.all()
+        held = self._pipeline.leases.all()
         if held:
-            give_back(self._database, held)
+            give_back(self._connections.database, held, after_crash=self._stages.failed)
             _log.info("jobs_given_back", num_jobs=len(held))
-            self._consumer.acknowledge([lease.entry for lease in held])
+            self._connections.consumer.acknowledge([lease.entry for lease in held])
 
-    def _start(self, name: str, run: Callable[[], None], pipeline: Pipeline) -> threading.Thread:
-        def guarded() -> None:
-            try:
-                run()
-            except Exception:
-                # A stage that ended alone would leave a worker that looks alive and does nothing.
-                _log.exception("stage_failed", stage=name)
-                self._failed.set()
-                pipeline.stopping.set()
+    def _abort(self, leases: Sequence[Held]) -> None:
+        for held in leases:
+            self._pipeline.aborts.put(held)
 
-        thread = threading.Thread(target=guarded, name=name, daemon=True)
-        thread.start()
-        return thread
+    def _lose_heartbeat(self) -> None:
+        if not self._pipeline.stopping.is_set():
+            _log.error("heartbeat_died")
+            self._stages.fail()
 
-    def _stop_on_signals(self, pipeline: Pipeline) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: pipeline.stopping.set())
-
-    def _lose_heartbeat(self, pipeline: Pipeline) -> None:
-        if not pipeline.stopping.is_set():
-            _log.error("heartbeat_died", worker_id=self._id)
-            self._failed.set()
-            pipeline.stopping.set()
-
-    def _try(self, do: Callable[[], object]) -> None:
-        try:
-            do()
-        except ServiceUnavailable as error:
-            _log.warning("shutdown_incomplete", error=error.message)
-
-    def _dispatcher(self) -> Dispatcher:
-        return Dispatcher(
-            self._database,
-            self._queue,
-            model=self._settings.served_name,
-            depth=self._settings.dispatch_depth,
-        )
-
-    def _upkeep(self, dispatcher: Dispatcher) -> Upkeep:
-        return Upkeep(
-            database=self._database,
-            consumer=self._consumer,
-            dispatcher=dispatcher,
-            signals=self._signals,
+    def _upkeep(self, meter: Meter) -> Upkeep:
+        upkeep = Upkeep(
+            database=self._connections.database,
+            consumer=self._connections.consumer,
+            dispatcher=self._connections.dispatcher,
+            signals=self._connections.signals,
             lease_seconds=self._settings.lease_seconds,
         )
+        upkeep.also(_FIGURES_SECONDS, lambda: self._pipeline.leases.report(meter.read()))
+        return upkeep
 
-    def _intake(self, engine: Engine, pipeline: Pipeline) -> Intake:
-        settings = self._settings
+    def _publisher(self) -> Publisher:
+        return Publisher(
+            self._pipeline,
+            database=self._connections.database,
+            consumer=self._connections.consumer,
+            signals=self._connections.signals,
+        )
+
+    def _intake(self) -> Intake:
+        settings, consumer = self._settings, self._connections.consumer
+        tokenizer = Tokenizer.load(locate_checkpoint(settings.model, settings.checkpoint_dir))
         limits = WindowLimits(
             max_jobs=settings.limits.max_jobs,
-            max_tokens=_MAX_WINDOW_TOKENS,
+            max_tokens=self._engine.limits.num_cache_tokens,
             max_wait_seconds=settings.limits.max_wait_seconds,
             close_when_idle=settings.profile == "latency",
         )
-        folder = locate_checkpoint(settings.model, settings.checkpoint_dir)
         return Intake(
-            pipeline,
-            database=self._database,
-            consumer=self._consumer,
-            signals=self._signals,
-            reader=WindowReader(self._consumer, limits, pipeline.stopping),
+            self._pipeline,
+            database=self._connections.database,
+            consumer=consumer,
+            signals=self._connections.signals,
+            reader=WindowReader(consumer, limits, self._pipeline.stopping),
             preparer=Preparer(
-                Tokenizer.load(folder),
-                max_model_len=engine.limits.max_model_len,
+                tokenizer,
+                max_model_len=self._engine.limits.max_model_len,
                 default_max_tokens=settings.default_max_tokens,
             ),
             lease_seconds=settings.lease_seconds,
         )
 
-    def _card(self, engine: Engine) -> WorkerCard:
+    def _card(self, worker_id: str) -> WorkerCard:
         return WorkerCard(
-            id=self._id,
+            id=worker_id,
             host=socket.gethostname(),
             pid=os.getpid(),
             model=self._settings.served_name,
-            max_model_len=engine.limits.max_model_len,
+            max_model_len=self._engine.limits.max_model_len,
             device="cpu",
             version=headrace_version(),
         )
@@ -233,6 +202,9 @@ def engine_config(settings: Settings) -> EngineConfig:
     )
 
 
-def _abort(pipeline: Pipeline, leases: Sequence[Held]) -> None:
-    for held in leases:
-        pipeline.aborts.put(held)
+def _tried(do: Callable[[], object]) -> None:
+    """Do something at the end that others will make up for if it cannot be done."""
+    try:
+        do()
+    except ServiceUnavailable as error:
+        _log.warning("shutdown_incomplete", error=error.message)

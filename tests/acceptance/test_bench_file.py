@@ -11,7 +11,7 @@ import pytest
 
 from tests.acceptance.batch_file import num_completion_tokens, read_lines
 from tests.acceptance.eventually import eventually
-from tests.acceptance.headrace_command import REPOSITORY, Finished, HeadraceCommand
+from tests.acceptance.headrace_command import Finished, HeadraceCommand
 from tests.acceptance.killed_run import kill_half_way
 from tests.acceptance.process_tree import peak_memory_bytes
 from tests.acceptance.state_database import stored_lines
@@ -29,12 +29,11 @@ _ENV = {"HEADRACE_NUM_THREADS": ""}
 @pytest.fixture(scope="module")
 def source() -> Path:
     """The file of requests; skipped where it is not."""
-    kept = os.environ.get("HEADRACE_BENCH_DATA")
-    folder = Path(kept) if kept else REPOSITORY.parent / "shared" / "data"
-    path = folder / "bench_conv_256.jsonl"
-    if not path.is_file():
-        pytest.skip(f"there is no {path}; name its folder in HEADRACE_BENCH_DATA")
-    return path
+    folder = os.environ.get("HEADRACE_BENCH_DATA")
+    if folder is None:
+        pytest.skip("name the folder of bench_conv_256.jsonl in HEADRACE_BENCH_DATA")
+    # Absolute, since commands run in folders of their own.
+    return (Path(folder) / "bench_conv_256.jsonl").resolve(strict=True)
 
 
 def test_every_line_with_exactly_its_tokens(

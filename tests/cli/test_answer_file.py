@@ -101,9 +101,10 @@ def test_records_follow_the_input_whatever_finished_first_and_however(
     assert refused["response"]["status_code"] == 400
     assert refused["response"]["body"]["error"]["message"] == "One. Two."
     assert refused["response"]["body"]["error"]["code"] == "invalid_request"
+    assert failed["response"]["status_code"] == 500
     assert answer_error(failed) == {
         "message": "It crashed.",
-        "type": "invalid_request_error",
+        "type": "server_error",
         "param": None,
         "code": "poison",
     }

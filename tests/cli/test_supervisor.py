@@ -18,13 +18,13 @@ from tests.cli.process import ends_within, first_line, python
 QUICK = RestartPolicy(first_delay_seconds=0.02, settle_seconds=0.05)
 
 
-def shell(name: str, script: str, ready: Callable[[], bool] = lambda: True) -> ChildSpec:
+def shell(name: str, script: str, ready: Callable[[int], bool] = lambda _: True) -> ChildSpec:
     return ChildSpec(name, ["sh", "-c", script], ready=ready)
 
 
 def test_a_child_starts_once_the_one_before_is_ready(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
-    first = shell("first", f"sleep 0.2; touch {flag}; exec sleep 60", ready=flag.exists)
+    first = shell("first", f"sleep 0.2; touch {flag}; exec sleep 60", ready=lambda _: flag.exists())
     second = shell("second", f"test -e {flag} && echo in order; exec sleep 60")
     lines: list[str] = []
 
@@ -89,7 +89,7 @@ def test_a_killed_child_comes_back_as_another_process() -> None:
 def test_a_child_that_cannot_start_stops_everything_and_says_why() -> None:
     lines: list[str] = []
     healthy = shell("healthy", "echo $$; exec sleep 60")
-    broken = shell("broken", "echo no such model >&2; exit 7", ready=lambda: False)
+    broken = shell("broken", "echo no such model >&2; exit 7", ready=lambda _: False)
 
     with pytest.raises(
         ChildFailed, match=r"broken does not start: exit code 7, 3 times.*\n  no such model"
@@ -103,7 +103,7 @@ def test_a_child_that_cannot_start_stops_everything_and_says_why() -> None:
 
 def test_a_child_that_says_it_was_started_wrongly_is_not_tried_again() -> None:
     lines: list[str] = []
-    wrong = shell("wrong", "echo no such option; exit 2", ready=lambda: False)
+    wrong = shell("wrong", "echo no such option; exit 2", ready=lambda _: False)
 
     with pytest.raises(
         ChildFailed, match=r"wrong does not start: exit code 2\. It said last:\n  no such option"
@@ -114,7 +114,7 @@ def test_a_child_that_says_it_was_started_wrongly_is_not_tried_again() -> None:
 
 
 def test_a_child_that_never_gets_ready_is_given_up() -> None:
-    spec = ChildSpec("mute", ["sleep", "60"], ready=lambda: False, start_timeout_seconds=0.05)
+    spec = ChildSpec("mute", ["sleep", "60"], ready=lambda _: False, start_timeout_seconds=0.05)
 
     with pytest.raises(ChildFailed, match=r"not ready within 0.05 s"):
         Supervisor([spec], policy=QUICK).run()
@@ -183,7 +183,7 @@ def test_a_signal_stops_the_children_in_reverse_order(number: signal.Signals) ->
 def test_a_child_that_ignores_sigterm_is_killed_with_all_it_started() -> None:
     lines: list[str] = []
     script = "trap '' TERM; sleep 60 & echo $!; wait; sleep 60"
-    spec = ChildSpec("deaf", ["sh", "-c", script], ready=lambda: True, stop_timeout_seconds=0.1)
+    spec = ChildSpec("deaf", ["sh", "-c", script], ready=lambda _: True, stop_timeout_seconds=0.1)
 
     Supervisor([spec], show=lines.append).run(until=lambda: bool(lines))
 
@@ -216,7 +216,7 @@ DOOMED = """
 from cli.child import ChildSpec
 from cli.supervisor import Supervisor
 pids = []
-specs = [ChildSpec(str(n), ["sh", "-c", "echo $$; exec sleep 60"], ready=lambda: True) for n in range(2)]
+specs = [ChildSpec(str(n), ["sh", "-c", "echo $$; exec sleep 60"], ready=lambda _: True) for n in range(2)]
 def note(line):
     pids.append(line.split()[-1])
     if len(pids) == 2:

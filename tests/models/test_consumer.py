@@ -41,7 +41,7 @@ def consumer(queue: JobQueue, redis_url: str) -> Iterator[MakeConsumer]:
 
 
 def fill(queue: JobQueue, *names: str, lane: Lane = Lane.STANDARD) -> None:
-    queue.publish(MODEL, lane, [Ticket(name, 10) for name in names])
+    queue.append(MODEL, lane, [Ticket(name, 10) for name in names])
 
 
 def names_of(entries: list[Entry]) -> list[str]:

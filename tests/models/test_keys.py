@@ -116,6 +116,23 @@ def test_a_short_key_is_refused(ring: KeyRing, tmp_path: Path) -> None:
     assert ring.all() == []
 
 
+def test_a_given_key_that_was_revoked_is_refused(ring: KeyRing, tmp_path: Path) -> None:
+    ring.ensure_first(tmp_path, GIVEN)
+    (key,) = ring.all()
+    ring.revoke(key.id)
+
+    with pytest.raises(StartupError, match=f"revoked key {key.id}"):
+        ring.ensure_first(tmp_path, GIVEN)
+
+
+def test_first_starts_on_one_folder_keep_the_same_key(ring: KeyRing, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: ring.ensure_first(tmp_path, None), range(8)))
+
+    assert len(ring.all()) == 1
+    assert ring.authenticate((tmp_path / "api_key").read_text().strip())
+
+
 def test_there_is_one_default_project(database: Database, project_id: str) -> None:
     with database.transaction() as session:
         assert default_project(session) == project_id

@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from models.job_error import JobError
+from models.job_store import JobStore
 from models.lease import give_back, release_entries, renew, rescue
 from models.tables.job import JobStatus, Lane
 from models.tables.worker import Window
@@ -112,7 +114,7 @@ def test_giving_back_does_not_count_as_an_attempt(pipeline: Pipeline) -> None:
     batch_id = pipeline.accept(1)
     (claimed,) = pipeline.claim()
 
-    give_back(pipeline.database, [claimed.held])
+    give_back(pipeline.database, [claimed.held], after_crash=False)
 
     job = pipeline.job(claimed.id)
     assert (job.status, job.attempt, job.token) == ("queued", 0, 1)
@@ -128,7 +130,7 @@ def test_only_ones_own_leases_are_given_back(pipeline: Pipeline) -> None:
     rescue(pipeline.database)
     pipeline.claim()
 
-    give_back(pipeline.database, [stale.held])
+    give_back(pipeline.database, [stale.held], after_crash=False)
 
     job = pipeline.job(stale.id)
     assert (job.status, job.attempt, job.token) == ("running", 2, 2)
@@ -147,6 +149,52 @@ def test_a_lease_that_ran_out_is_rescued_and_counts(pipeline: Pipeline) -> None:
     assert pipeline.job(held).status == "running"
     assert pipeline.job(queued).status == "queued"
     assert pipeline.counted() == pipeline.recounted()
+
+
+def test_giving_back_after_a_crash_counts_as_an_attempt(pipeline: Pipeline) -> None:
+    pipeline.accept()
+    (claimed,) = pipeline.claim()
+
+    give_back(pipeline.database, [claimed.held], after_crash=True)
+
+    job = pipeline.job(claimed.id)
+    assert (job.status, job.attempt, job.dispatched_at) == ("queued", 1, None)
+
+
+@pytest.mark.parametrize("way", ["rescue", "give_back"])
+def test_a_job_that_crashed_its_workers_ten_times_fails(pipeline: Pipeline, way: str) -> None:
+    batch_id = pipeline.accept(2)
+    bad, good = (job.id for job in pipeline.jobs())
+
+    for _ in range(10):
+        (claimed,) = pipeline.claim(bad, lease_seconds=-1)
+        if way == "rescue":
+            rescue(pipeline.database)
+        else:
+            give_back(pipeline.database, [claimed.held], after_crash=True)
+    pipeline.publish(*pipeline.claim())
+
+    job = pipeline.job(bad)
+    assert (job.status, job.attempt, job.error_code) == ("failed", 10, "poison")
+    assert job.finished_at is not None
+    record = JobStore(pipeline.database).find(pipeline.project_id, bad)
+    error = JobError.of(record.job, record.result)
+    assert error is not None
+    assert (error.code, error.is_ours) == ("poison", True)
+    batch = pipeline.batch(batch_id)
+    assert (batch.status, batch.succeeded, batch.failed) == ("completed", 1, 1)
+    assert pipeline.job(good).status == "succeeded"
+
+
+@pytest.mark.parametrize("status", [JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.EXPIRED])
+def test_a_job_that_its_worker_has_ended_is_not_lost(pipeline: Pipeline, status: JobStatus) -> None:
+    job_id = pipeline.accept()
+    (claimed,) = pipeline.claim()
+    pipeline.publish(claimed, status=status)
+
+    assert renew(pipeline.database, [claimed.held], lease_seconds=100) == set()
+
+    assert pipeline.job(job_id).lease_until is None
 
 
 def test_entries_of_the_dead_are_owed_again_but_not_what_they_claimed(pipeline: Pipeline) -> None:

@@ -62,7 +62,7 @@ def _claim_for_no_time(pipeline: Pipeline, job: Job) -> None:
 
 
 def _give_back(pipeline: Pipeline, job: Job) -> None:
-    give_back(pipeline.database, [Held(job.id, job.token, entry_of(job))])
+    give_back(pipeline.database, [Held(job.id, job.token, entry_of(job))], after_crash=False)
 
 
 def _rescue(pipeline: Pipeline, _job: Job) -> None:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from models.job_store import JobStore
 from models.lease import ClaimedJob, rescue
-from models.publication import Usage
+from models.publication import Outcome, Usage, publish
 from models.tables.batch_job import BatchStatus
 from models.tables.job import JobResult, JobStatus
 from tests.models.pipeline import Pipeline
@@ -44,6 +44,23 @@ def test_a_failure_is_stored_with_its_reason(pipeline: Pipeline) -> None:
     assert (job.status, job.error_code) == ("failed", "poison")
     assert stored is not None
     assert (stored.body, stored.error) == (None, '{"code":"poison"}')
+
+
+def test_of_two_claims_published_together_the_newest_counts(pipeline: Pipeline) -> None:
+    job_id = pipeline.accept()
+    (old,) = pipeline.claim(lease_seconds=-1)
+    rescue(pipeline.database)
+    (new,) = pipeline.claim()
+    answers = [
+        Outcome(job_id, claimed.held.token, JobStatus.SUCCEEDED, body=body)
+        for claimed, body in ((old, '"old"'), (new, '"new"'))
+    ]
+
+    assert publish(pipeline.database, answers) == {job_id}
+
+    stored = result(pipeline, job_id)
+    assert stored is not None
+    assert stored.body == '"new"'
 
 
 def test_a_second_answer_is_discarded(pipeline: Pipeline) -> None:

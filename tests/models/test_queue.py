@@ -22,7 +22,7 @@ def tickets(*names: str) -> list[Ticket]:
 
 
 def test_lanes_and_models_are_apart(queue: JobQueue) -> None:
-    queue.publish(MODEL, Lane.BULK, tickets("a", "b"))
+    queue.append(MODEL, Lane.BULK, tickets("a", "b"))
 
     assert [queue.depth(MODEL, lane) for lane in Lane] == [0, 0, 2]
     assert queue.depth("another", Lane.BULK) == 0
@@ -31,7 +31,7 @@ def test_lanes_and_models_are_apart(queue: JobQueue) -> None:
 
 def test_namespaces_are_apart(queue: JobQueue, any_redis_url: str) -> None:
     other = JobQueue(any_redis_url, "other")
-    other.publish(MODEL, Lane.BULK, tickets("a"))
+    other.append(MODEL, Lane.BULK, tickets("a"))
 
     assert (queue.depth(MODEL, Lane.BULK), other.depth(MODEL, Lane.BULK)) == (0, 1)
     other.close()
@@ -40,13 +40,13 @@ def test_namespaces_are_apart(queue: JobQueue, any_redis_url: str) -> None:
 def test_all_ids_are_found_over_many_pages(queue: JobQueue) -> None:
     names = [f"job_{number}" for number in range(2345)]
 
-    queue.publish(MODEL, Lane.BULK, tickets(*names))
+    queue.append(MODEL, Lane.BULK, tickets(*names))
 
     assert queue.job_ids(MODEL, Lane.BULK) == set(names)
 
 
 def test_publishing_nothing_makes_no_stream(queue: JobQueue, any_redis_server: RedisServer) -> None:
-    queue.publish(MODEL, Lane.BULK, [])
+    queue.append(MODEL, Lane.BULK, [])
 
     with any_redis_server.client() as client:
         assert client.dbsize() == 0
@@ -54,7 +54,7 @@ def test_publishing_nothing_makes_no_stream(queue: JobQueue, any_redis_server: R
 
 def test_only_ids_cost_and_deadline_reach_redis(queue: JobQueue, any_redis_server: RedisServer) -> None:
     deadline_at = datetime(2026, 1, 31, 12, tzinfo=UTC) + timedelta(microseconds=123456)
-    queue.publish(MODEL, Lane.STANDARD, [Ticket("job_1", 7), Ticket("job_2", 8, deadline_at)])
+    queue.append(MODEL, Lane.STANDARD, [Ticket("job_1", 7), Ticket("job_2", 8, deadline_at)])
 
     with any_redis_server.client() as client:
         entries = client.xrange("{test:org/model:7b}:s:standard")
@@ -85,7 +85,7 @@ def test_a_full_redis_counts_as_away(queue: JobQueue, any_redis_server: RedisSer
         client.config_set("maxmemory", 1)
         try:
             with pytest.raises(QueueUnavailable, match="memory"):
-                queue.publish(MODEL, Lane.BULK, tickets("a"))
+                queue.append(MODEL, Lane.BULK, tickets("a"))
         finally:
             client.config_set("maxmemory", 0)
 

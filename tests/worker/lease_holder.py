@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -46,8 +47,9 @@ def hold(
     state = "in_step" if in_step else "idle"
     with subprocess.Popen(
         [sys.executable, "-m", "tests.worker.lease_holder", worker_id, state, json.dumps(plain)],
-        cwd=REPOSITORY,
-        env={**os.environ, **settings.as_environment()},
+        # Not in the checkout, where a `.env` may lie.
+        cwd=tempfile.gettempdir(),
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **settings.as_environment()},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

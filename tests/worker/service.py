@@ -54,8 +54,9 @@ class Service:
         log = self._open.enter_context((self.settings.data_dir / "worker.log").open("ab"))
         worker = subprocess.Popen(
             [sys.executable, "-m", "worker"],
-            cwd=REPOSITORY,
-            env={**os.environ, **self.settings.as_environment()},
+            # Not in the checkout, where a `.env` may lie.
+            cwd=self.settings.data_dir,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), **self.settings.as_environment()},
             stderr=log,
         )
         self._open.callback(worker.wait)

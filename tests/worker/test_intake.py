@@ -121,12 +121,12 @@ def test_no_more_are_taken_than_the_engine_has_seats(desk: Desk) -> None:
 
 def test_a_second_entry_of_a_job_is_dropped(desk: Desk) -> None:
     job_id = desk.backlog.accept(depth=10)
-    desk.backlog.queue.publish(MODEL, Lane.STANDARD, [Ticket(job_id, 10)])
+    desk.backlog.queue.append(MODEL, Lane.STANDARD, [Ticket(job_id, 10)])
 
     with desk.running():
         desk.pipeline.ready.get(timeout=20)
         eventually(lambda: desk.depth() == 1)
-        desk.backlog.queue.publish(MODEL, Lane.BULK, [Ticket(job_id, 10)])
+        desk.backlog.queue.append(MODEL, Lane.BULK, [Ticket(job_id, 10)])
         eventually(lambda: desk.backlog.queue.depth(MODEL, Lane.BULK) == 0)
 
     (row,) = desk.backlog.jobs()
@@ -147,7 +147,7 @@ def test_a_cancelled_job_is_dropped(desk: Desk) -> None:
 
 
 def test_an_entry_of_an_unknown_job_is_dropped(desk: Desk) -> None:
-    desk.backlog.queue.publish(MODEL, Lane.STANDARD, [Ticket("job_unknown", 10)])
+    desk.backlog.queue.append(MODEL, Lane.STANDARD, [Ticket("job_unknown", 10)])
 
     with desk.running():
         eventually(lambda: desk.depth() == 0)

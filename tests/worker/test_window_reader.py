@@ -36,7 +36,7 @@ class Desk:
         """Publish jobs `job_<lane>_<number>`."""
         first, self._num_put = self._num_put, self._num_put + count
         ids = [f"job_{lane}_{number}" for number in range(first, self._num_put)]
-        self.queue.publish(MODEL, lane, [Ticket(job_id, cost_tokens) for job_id in ids])
+        self.queue.append(MODEL, lane, [Ticket(job_id, cost_tokens) for job_id in ids])
         return ids
 
     def reader(self, limits: WindowLimits) -> WindowReader:
@@ -119,7 +119,7 @@ def test_company_that_comes_in_time_is_taken_along(desk: Desk) -> None:
 
 def test_closes_at_the_nearest_deadline(desk: Desk, backlog: Backlog) -> None:
     soon = backlog.time() + timedelta(seconds=0.3)
-    desk.queue.publish(MODEL, Lane.STANDARD, [Ticket("job_a", 10), Ticket("job_b", 10, soon)])
+    desk.queue.append(MODEL, Lane.STANDARD, [Ticket("job_a", 10), Ticket("job_b", 10, soon)])
 
     window = desk.take(PATIENT)
 
@@ -218,7 +218,7 @@ def test_a_broker_lost_within_a_window_takes_nothing_away(own_server: ValkeyServ
     consumer = Consumer(queue, own_server.url, model=MODEL, name="w1")
     for lane in Lane:
         queue.ensure_group(MODEL, lane)
-    queue.publish(MODEL, Lane.STANDARD, [Ticket("job_a", 10), Ticket("job_b", 10)])
+    queue.append(MODEL, Lane.STANDARD, [Ticket("job_a", 10), Ticket("job_b", 10)])
     reader = WindowReader(consumer, WindowLimits(4, 1000, 1.0), threading.Event())
 
     with later(0.3, own_server.kill):

@@ -1,0 +1,52 @@
+"""What a worker is connected to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from models.consumer import Consumer
+from models.database import Database
+from models.dispatch import Dispatcher
+from models.fleet import Fleet
+from models.migrate import require_migrated
+from models.presence import require_database, require_redis
+from models.queue import JobQueue
+from models.settings import Settings
+from models.signals import Signals
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """The database and the queue, as one worker sees them."""
+
+    database: Database
+    fleet: Fleet
+    queue: JobQueue
+    consumer: Consumer
+    signals: Signals
+    dispatcher: Dispatcher
+
+    @classmethod
+    def open(cls, settings: Settings, worker_id: str) -> Connections:
+        """Connect, or raise StartupError that says what is missing and how to mend it."""
+        url, namespace, model = settings.queue_url, settings.redis_namespace, settings.served_name
+        database = Database(settings.sql_url)
+        require_database(database)
+        require_migrated(database)
+        require_redis(url)
+        queue = JobQueue(url, namespace)
+        return cls(
+            database=database,
+            fleet=Fleet(database),
+            queue=queue,
+            consumer=Consumer(queue, url, model=model, name=worker_id),
+            signals=Signals(url, namespace),
+            dispatcher=Dispatcher(database, queue, model=model, depth=settings.dispatch_depth),
+        )
+
+    def close(self) -> None:
+        """Close all of them."""
+        self.consumer.close()
+        self.signals.close()
+        self.queue.close()
+        self.database.close()

@@ -15,6 +15,7 @@ from engine.checkpoint import locate_checkpoint
 from engine.config import EngineConfig
 from engine.engine import build_engine
 from engine.protocol import Engine
+from engine.token_bytes import TokenBytes
 from engine.tokenizer import Tokenizer
 from models.consumer import Consumer
 from models.database import Database
@@ -102,11 +103,16 @@ class Runtime:
             meter=meter,
             drain_seconds=self._settings.drain_seconds,
         )
+        tokenizer = Tokenizer.load(locate_checkpoint(self._settings.model, self._settings.checkpoint_dir))
         publisher = Publisher(
-            pipeline, database=self._database, consumer=self._consumer, signals=self._signals
+            pipeline,
+            database=self._database,
+            consumer=self._consumer,
+            signals=self._signals,
+            token_bytes=TokenBytes(tokenizer).of,
         )
         caretaker = self._start("upkeep", lambda: upkeep.run(pipeline.stopping), pipeline)
-        feeder = self._start("intake", self._intake(engine, pipeline).run, pipeline)
+        feeder = self._start("intake", self._intake(engine, pipeline, tokenizer).run, pipeline)
         computer = self._start("engine", loop.run, pipeline)
         storer = self._start("publish", publisher.run, pipeline)
         pipeline.stopping.wait()
@@ -174,7 +180,7 @@ class Runtime:
             lease_seconds=self._settings.lease_seconds,
         )
 
-    def _intake(self, engine: Engine, pipeline: Pipeline) -> Intake:
+    def _intake(self, engine: Engine, pipeline: Pipeline, tokenizer: Tokenizer) -> Intake:
         settings = self._settings
         limits = WindowLimits(
             max_jobs=settings.limits.max_jobs,
@@ -182,7 +188,6 @@ class Runtime:
             max_wait_seconds=settings.limits.max_wait_seconds,
             close_when_idle=settings.profile == "latency",
         )
-        folder = locate_checkpoint(settings.model, settings.checkpoint_dir)
         return Intake(
             pipeline,
             database=self._database,
@@ -190,7 +195,7 @@ class Runtime:
             signals=self._signals,
             reader=WindowReader(self._consumer, limits, pipeline.stopping),
             preparer=Preparer(
-                Tokenizer.load(folder),
+                tokenizer,
                 max_model_len=engine.limits.max_model_len,
                 default_max_tokens=settings.default_max_tokens,
             ),

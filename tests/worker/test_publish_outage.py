@@ -19,6 +19,7 @@ from tests.models.pipeline import MODEL
 from tests.models.pipeline import Pipeline as Backlog
 from tests.services.postgres_server import PostgresServer
 from worker.events import Refused
+from worker.logprob_body import TokenBytes
 from worker.pipeline import Pipeline
 from worker.publish import Publisher
 
@@ -89,12 +90,14 @@ def refused(backlog: Backlog, pipeline: Pipeline) -> ClaimedJob:
 
 @pytest.fixture
 def publishing(
-    backlog: Backlog, pipeline: Pipeline, redis_url: str, database_url: str, refused: ClaimedJob
+    backlog: Backlog, pipeline: Pipeline, redis_url: str, token_bytes: TokenBytes, refused: ClaimedJob
 ) -> Iterator[threading.Thread]:
     """A publisher's thread, to be started."""
     signals = Signals(redis_url, "test")
     consumer = backlog.consumer("w1")
-    publisher = Publisher(pipeline, database=backlog.database, consumer=consumer, signals=signals)
+    publisher = Publisher(
+        pipeline, database=backlog.database, consumer=consumer, signals=signals, token_bytes=token_bytes
+    )
     thread = threading.Thread(target=publisher.run)
     yield thread
     pipeline.stopping.set()
@@ -141,4 +144,4 @@ def test_a_worker_that_stops_leaves_its_results_to_others(
     assert pipeline.leases.all() == [refused.held]
     outage.end()
     assert backlog.job(refused.id).status == "running"
-    assert MODEL == refused.model
+    assert refused.model == MODEL

@@ -1,125 +1,88 @@
 """The sequences of one step as flat tensors: there is no padding and no batch dimension.
 
-plan     decode a, decode b, chunk of c (3 tokens)
-row        0   1   2   3   4
-token      a9  b4  c0  c1  c2         input_ids
-position   9   4   0   1   2          positions
-slot       where its key and value go in the cache (block x block_size + offset)
+plan          decode a, decode b, chunk of c (3 tokens)
+row             0   1   2   3   4
+token           a9  b4  c0  c1  c2        input_ids
+position        9   4   0   1   2         positions
+slot            where its key and value go in the cache (block x block_size + offset)
+sequence        0   1   2   2   2         row_starts [0, 1, 2, 5]
+length          10  5   3                 lengths: tokens in the cache after this step
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import groupby
+from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from engine.block_manager import NULL_BLOCK
-from engine.scheduler import Span, StepPlan
+from engine.plan import Span, StepPlan
 
-#: Decodes are attended in groups of similar length, or one long one would make all long.
-_SHORTEST_GROUP_TOKENS = 128
-
-
-@dataclass(slots=True)
-class AttentionGroup:
-    """Rows that attend together: B sequences with n new tokens each, over L cached positions.
-
-    `slots` is [B, L], `positions` [B, n]; the rows are contiguous in the flat batch.
-    """
-
-    first_row: int
-    slots: torch.Tensor
-    positions: torch.Tensor
-    _hidden: dict[int | None, torch.Tensor] = field(default_factory=dict)
-
-    @property
-    def num_rows(self) -> int:
-        return self.positions.numel()
-
-    def hidden(self, window: int | None) -> torch.Tensor:
-        """Which cached positions each new token must not see, [B, n, L].
-
-        A token sees itself and what came before it; with a window only the last `window`
-        positions, itself counted.
-        """
-        if window not in self._hidden:
-            keys = torch.arange(self.slots.shape[1])
-            distance = self.positions[..., None] - keys
-            hidden = distance < 0
-            if window is not None:
-                hidden |= distance >= window
-            self._hidden[window] = hidden
-        return self._hidden[window]
+_Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One step's input: everything the network and the cache need to know.
 
-    `sampling_spans` are the spans that draw a next token, in the order of `sample_rows`.
+    `block_tables` [sequences, blocks] and `lengths` [sequences] are int32; what stands past a
+    sequence's own blocks is the null block. `sampling_spans` are the spans that draw a next
+    token, in the order of `sample_rows`.
     """
 
     input_ids: torch.Tensor
     positions: torch.Tensor
     slots: torch.Tensor
+    row_starts: torch.Tensor
+    block_tables: torch.Tensor
+    lengths: torch.Tensor
     sample_rows: torch.Tensor
     sampling_spans: tuple[Span, ...]
-    groups: tuple[AttentionGroup, ...]
 
 
 def build_batch(plan: StepPlan, *, block_size: int) -> Batch:
-    """Lay the plan out in rows."""
-    decodes = sorted((span for span in plan.spans if span.is_decode), key=_group_key)
-    bundles = [list(bundle) for _, bundle in groupby(decodes, key=_group_key)]
-    bundles += [[span] for span in plan.spans if not span.is_decode]
-    spans = [span for bundle in bundles for span in bundle]
+    """Lay the plan out in rows, those of padding last.
 
-    positions = [np.arange(span.start, span.start + span.count) for span in spans]
-    tables = [_slots(span, block_size) for span in spans]
-    tokens = [token for span in spans for token in _tokens(span)]
-    last_rows = np.cumsum([span.count for span in spans]) - 1
-    sampling = [(int(row), span) for row, span in zip(last_rows, spans, strict=True) if span.samples]
+    A token that a step under way is still drawing stands as 0.
+    """
+    spans, padding = plan.spans, plan.num_padding_tokens
+    # Padding rows are sequences of one token each, on the null block.
+    starts = np.array([span.start for span in spans] + [0] * padding, dtype=np.int64)
+    counts = np.array([span.count for span in spans] + [1] * padding, dtype=np.int64)
+    tables = _tables(spans, padding, block_size)
+    row_starts = np.concatenate([[0], np.cumsum(counts)])
+    owners = np.repeat(np.arange(len(counts)), counts)
+    positions = np.arange(row_starts[-1]) - np.repeat(row_starts[:-1] - starts, counts)
+    blocks = tables[owners, positions // block_size].astype(np.int64)
+    sampling = [index for index, span in enumerate(spans) if span.samples]
     return Batch(
-        input_ids=torch.tensor(tokens, dtype=torch.long),
-        positions=torch.from_numpy(np.concatenate(positions)),
-        slots=torch.from_numpy(
-            np.concatenate([table[span.start :] for table, span in zip(tables, spans, strict=True)])
-        ),
-        sample_rows=torch.tensor([row for row, _ in sampling], dtype=torch.long),
-        sampling_spans=tuple(span for _, span in sampling),
-        groups=tuple(_groups(bundles, tables)),
+        input_ids=torch.from_numpy(_tokens(spans, padding)),
+        positions=torch.from_numpy(positions),
+        slots=torch.from_numpy(blocks * block_size + positions % block_size),
+        row_starts=torch.from_numpy(row_starts.astype(np.int32)),
+        block_tables=torch.from_numpy(tables),
+        lengths=torch.from_numpy((starts + counts).astype(np.int32)),
+        sample_rows=torch.from_numpy(row_starts[1:][sampling] - 1),
+        sampling_spans=tuple(spans[index] for index in sampling),
     )
 
 
-def _group_key(span: Span) -> int:
-    return max(span.start, _SHORTEST_GROUP_TOKENS - 1).bit_length()
+def _tokens(spans: tuple[Span, ...], padding: int) -> _Ints:
+    return np.fromiter(chain(chain.from_iterable(map(_span_tokens, spans)), [0] * padding), dtype=np.int64)
 
 
-def _tokens(span: Span) -> list[int]:
-    return span.sequence.token_ids[span.start : span.start + span.count]
+def _span_tokens(span: Span) -> list[int]:
+    known = span.sequence.token_ids[span.start : span.end]
+    return known if len(known) == span.count else [*known, *[0] * (span.count - len(known))]
 
 
-def _slots(span: Span, block_size: int) -> np.ndarray:
-    """The slots of every position up to the span's end."""
-    table = np.asarray(span.sequence.block_table, dtype=np.int64)
-    every = (table[:, None] * block_size + np.arange(block_size)).reshape(-1)
-    return every[: span.start + span.count]
-
-
-def _groups(bundles: list[list[Span]], tables: list[np.ndarray]) -> Iterator[AttentionGroup]:
-    remaining = iter(tables)
-    row = 0
-    for bundle in bundles:
-        own = [next(remaining) for _ in bundle]
-        # Past a sequence's end stands the null block, which is zero: what other sequences left
-        # in a block must not be read, not even to be masked.
-        slots = np.full((len(own), max(len(table) for table in own)), NULL_BLOCK, dtype=np.int64)
-        for target, table in zip(slots, own, strict=True):
-            target[: len(table)] = table
-        positions = np.stack([np.arange(span.start, span.start + span.count) for span in bundle])
-        group = AttentionGroup(row, torch.from_numpy(slots), torch.from_numpy(positions))
-        yield group
-        row += group.num_rows
+def _tables(spans: tuple[Span, ...], padding: int, block_size: int) -> npt.NDArray[np.int32]:
+    """The blocks each sequence reads; those booked for later tokens are left out."""
+    used = [-(-span.end // block_size) for span in spans]
+    tables = np.full((len(spans) + padding, max(used, default=1)), NULL_BLOCK, dtype=np.int32)
+    for row, span, count in zip(tables, spans, used, strict=False):
+        row[:count] = span.sequence.block_table[:count]
+    return tables

@@ -1,12 +1,24 @@
-"""Owns the keys and values of all sequences: two tensors per layer, addressed by slot."""
+"""Owns the keys and values of all sequences: two tensors per layer, in blocks.
+
+    keys    [block, head, width, slot]     a query meets all slots of a block at once
+    values  [block, head, slot, width]     width padded, so that whole vectors are read
+
+A token's slot is block x block_size + offset. Block 0 is the null block: it belongs to
+nobody, and rows computed for nobody write there.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from engine.block_manager import NULL_BLOCK
+from engine.plan import Transfer
+
+#: Widths of values are padded to a multiple of this many numbers.
+_VALUE_STRETCH = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,43 +30,84 @@ class LayerShape:
     value_width: int
 
     @property
+    def padded_value_width(self) -> int:
+        return -(-self.value_width // _VALUE_STRETCH) * _VALUE_STRETCH
+
+    @property
     def num_elements(self) -> int:
-        return self.num_heads * (self.key_width + self.value_width)
+        return self.num_heads * (self.key_width + self.padded_value_width)
 
 
 class KVCache:
-    """Keys [slots, heads, width] and values of every layer.
+    """Keys and values of every layer, in float32, with `num_host_blocks` of host memory beside.
 
-    Memory is claimed by the system as slots are first written, not at start.
+    Memory is claimed by the system as blocks are first written, not at start.
     """
 
-    def __init__(self, layers: dict[int, LayerShape], *, num_blocks: int, block_size: int) -> None:
+    def __init__(
+        self,
+        layers: Mapping[int, LayerShape],
+        *,
+        num_blocks: int,
+        block_size: int,
+        num_host_blocks: int = 0,
+    ) -> None:
+        self.block_size = block_size
+        self._layers = dict(layers)
         # One more than can be booked: the null block.
-        num_slots = (num_blocks + 1) * block_size
-        self._keys: dict[int, torch.Tensor] = {}
-        self._values: dict[int, torch.Tensor] = {}
-        null_slots = slice(NULL_BLOCK * block_size, (NULL_BLOCK + 1) * block_size)
-        for index, shape in layers.items():
-            self._keys[index] = torch.empty(num_slots, shape.num_heads, shape.key_width)
-            self._values[index] = torch.empty(num_slots, shape.num_heads, shape.value_width)
-            self._keys[index][null_slots] = 0
-            self._values[index][null_slots] = 0
+        self._blocks = self._allocate(num_blocks + 1)
+        self._host_blocks = self._allocate(num_host_blocks)
+
+    def _allocate(self, num_blocks: int) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+        return {
+            index: (
+                _unwritten(num_blocks, shape.num_heads, shape.key_width, self.block_size),
+                _unwritten(num_blocks, shape.num_heads, self.block_size, shape.padded_value_width),
+            )
+            for index, shape in self._layers.items()
+        }
+
+    def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of one layer, as they lie."""
+        return self._blocks[index]
 
     def write(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Keep keys and values [rows, heads, width] at these slots."""
-        self._keys[layer].index_copy_(0, slots, keys)
-        self._values[layer].index_copy_(0, slots, values)
+        blocks = torch.div(slots, self.block_size, rounding_mode="floor")
+        offsets = slots % self.block_size
+        kept_keys, kept_values = self._blocks[layer]
+        kept_keys[blocks, :, :, offsets] = keys
+        kept_values[blocks, :, offsets, : values.shape[2]] = values
 
-    def read(self, layer: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values at `slots` [B, L], each [B, L, heads, width]."""
-        flat = slots.reshape(-1)
-        keys = self._keys[layer].index_select(0, flat)
-        values = self._values[layer].index_select(0, flat)
-        return keys.view(*slots.shape, *keys.shape[1:]), values.view(*slots.shape, *values.shape[1:])
+    def read(self, layer: int, block_table: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """A copy of a sequence's first `length` keys and values, each [length, heads, width]."""
+        blocks = block_table[: -(-length // self.block_size)].long()
+        keys, values = (kept[blocks] for kept in self._blocks[layer])
+        values = values[..., : self._layers[layer].value_width]
+        return keys.permute(0, 3, 1, 2).flatten(0, 1)[:length], values.transpose(1, 2).flatten(0, 1)[:length]
+
+    def to_host(self, transfers: Iterable[Transfer]) -> None:
+        """Copy blocks out to host memory, all layers of each."""
+        for block, host_block in transfers:
+            for layer, kept in self._blocks.items():
+                for source, target in zip(kept, self._host_blocks[layer], strict=True):
+                    target[host_block].copy_(source[block])
+
+    def from_host(self, transfers: Iterable[Transfer]) -> None:
+        """Copy blocks back from host memory."""
+        for block, host_block in transfers:
+            for layer, kept in self._host_blocks.items():
+                for source, target in zip(kept, self._blocks[layer], strict=True):
+                    target[block].copy_(source[host_block])
 
 
-def count_blocks(layers: dict[int, LayerShape], *, block_size: int, cache_bytes: int) -> int:
+def count_blocks(layers: Mapping[int, LayerShape], *, block_size: int, cache_bytes: int) -> int:
     """How many float32 blocks fit into so many bytes, the null block not counted."""
     element_bytes = torch.finfo(torch.float32).bits // 8
     token_bytes = element_bytes * sum(shape.num_elements for shape in layers.values())
     return max(0, cache_bytes // (token_bytes * block_size) - 1)
+
+
+def _unwritten(*shape: int) -> torch.Tensor:
+    # numpy asks the system for huge pages, torch does not.
+    return torch.from_numpy(np.empty(shape, dtype=np.float32))

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
+
+#: How cache blocks are booked.
+Admission = Literal["reserve", "optimistic"]
+#: When sequences may join and leave.
+Batching = Literal["static", "window", "continuous"]
+#: Numbers that the linear layers compute in, instead of float32.
+Quantization = Literal["int8"]
+#: Token positions in a cache block that the attention kernel can read.
+_BLOCK_SIZES = (16, 32, 64, 128)
 
 #: Prompt tokens computed together; the grid on which every prompt is cut.
 PREFILL_CHUNK_TOKENS = 128
@@ -17,6 +27,15 @@ class EngineConfig:
     are kept in `cache_dir`. `max_model_len` None means the model's own limit or what the
     cache can hold, whichever is smaller. `max_num_batched_tokens` None means two prefill
     chunks beside a full house of decodes. `num_threads` None leaves torch's choice.
+
+    `batching` is `continuous`, or one of two older disciplines to measure against: `window`
+    and `static` run a batch to its end. `admission` `reserve` books all the cache a request may
+    ever need; `optimistic` runs more at once and preempts when memory runs short. What is
+    preempted is kept in `host_cache_bytes` of host memory, where there is room, and computed
+    again otherwise. On a CPU host memory is the memory the cache is in, so that it is better
+    spent on `kv_cache_bytes`: hence 0.
+
+    `quantize` `int8` is faster, and gives other, slightly worse texts than the model's own.
     """
 
     model: str
@@ -26,6 +45,11 @@ class EngineConfig:
     max_num_batched_tokens: int | None = None
     block_size: int = 16
     kv_cache_bytes: int = 2**30
+    host_cache_bytes: int = 0
+    prefix_caching: bool = True
+    admission: Admission = "reserve"
+    batching: Batching = "continuous"
+    quantize: Quantization | None = None
     num_threads: int | None = None
     dtype: str = "float32"
     device: str = "cpu"
@@ -33,11 +57,17 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if not self.model:
             raise ValueError("model must name a model")
-        for name in ("max_num_seqs", "block_size", "kv_cache_bytes"):
+        for name in ("max_num_seqs", "kv_cache_bytes"):
             _require_positive(name, getattr(self, name))
         for name in ("max_model_len", "num_threads"):
             if getattr(self, name) is not None:
                 _require_positive(name, getattr(self, name))
+        if self.block_size not in _BLOCK_SIZES:
+            sizes = ", ".join(map(str, _BLOCK_SIZES))
+            raise ValueError(f"block_size must be one of {sizes}, not {self.block_size}")
+        if self.quantize is not None:
+            _require_one_of("quantize", self.quantize, get_args(Quantization))
+        self._check_discipline()
         smallest = PREFILL_CHUNK_TOKENS + self.max_num_seqs
         if self.max_num_batched_tokens is not None and self.max_num_batched_tokens < smallest:
             raise ValueError(
@@ -49,6 +79,16 @@ class EngineConfig:
         if self.device != "cpu":
             raise ValueError(f"device must be cpu, not {self.device}")
 
+    def _check_discipline(self) -> None:
+        if self.host_cache_bytes < 0:
+            raise ValueError(f"host_cache_bytes must be at least 0, not {self.host_cache_bytes}")
+        _require_one_of("admission", self.admission, get_args(Admission))
+        _require_one_of("batching", self.batching, get_args(Batching))
+        if self.batching != "continuous" and self.admission != "reserve":
+            raise ValueError(
+                f"admission must be reserve with batching {self.batching}: its batches never pause"
+            )
+
     @property
     def token_budget(self) -> int:
         """The most tokens computed in one step."""
@@ -58,3 +98,8 @@ class EngineConfig:
 def _require_positive(name: str, value: int) -> None:
     if value < 1:
         raise ValueError(f"{name} must be at least 1, not {value}")
+
+
+def _require_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value}")

@@ -19,14 +19,17 @@ class Detokenizer:
 
     A delta never ends inside a character and never holds any part of a stop string. Joined,
     they are the text of all tokens decoded at once, up to the stop string if one was found.
-    Special tokens give no text.
+    Special tokens give no text. Stop strings are looked for after the first `min_tokens` tokens.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, prompt: Sequence[int], stop: tuple[str, ...]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, prompt: Sequence[int], stop: tuple[str, ...], min_tokens: int = 0
+    ) -> None:
         self._tokenizer = tokenizer
         self._context = _context(tokenizer, prompt)
         self._stream = DecodeStream(ids=self._context, skip_special_tokens=True)
         self._scanner = StopScanner(stop)
+        self._min_tokens = min_tokens
         self._token_ids: list[int] = []
         self._num_decoded_characters = 0
 
@@ -40,7 +43,7 @@ class Detokenizer:
         self._token_ids.append(token)
         text = self._stream.step(self._tokenizer.fast, token) or ""
         self._num_decoded_characters += len(text)
-        return self._scanner.push(text)
+        return self._let_through(text)
 
     def flush(self) -> str:
         """The rest of the text, once no more tokens will come."""
@@ -48,7 +51,10 @@ class Detokenizer:
         # seen by decoding everything.
         before = len(self._tokenizer.decode(self._context))
         whole = self._tokenizer.decode([*self._context, *self._token_ids])[before:]
-        return self._scanner.push(whole[self._num_decoded_characters :]) + self._scanner.flush()
+        return self._let_through(whole[self._num_decoded_characters :]) + self._scanner.flush()
+
+    def _let_through(self, text: str) -> str:
+        return text if len(self._token_ids) <= self._min_tokens else self._scanner.push(text)
 
 
 def _context(tokenizer: Tokenizer, prompt: Sequence[int]) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import structlog
 import torch
@@ -12,9 +12,13 @@ import torch
 from engine.block_manager import BlockManager
 from engine.cache import KVCache, count_blocks
 from engine.checkpoint import locate_checkpoint
+from engine.completion import Completion
 from engine.config import EngineConfig
 from engine.detokenizer import Detokenizer
-from engine.model import Network, load_network
+from engine.figures import EngineFigures
+from engine.model import load_network
+from engine.network import Network
+from engine.plan import StepPlan
 from engine.protocol import (
     EngineLimits,
     EngineLost,
@@ -27,7 +31,7 @@ from engine.protocol import (
 )
 from engine.request_check import check_request
 from engine.runner import Runner, Sampled
-from engine.scheduler import Scheduler, StepPlan
+from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.tokenizer import Tokenizer
 
@@ -54,8 +58,8 @@ class TorchEngine:
         self._scheduler = scheduler
         self._limits = limits
         self._clock = clock
-        self._sequences: dict[str, Sequence] = {}
-        self._texts: dict[str, Detokenizer] = {}
+        self._completions: dict[Sequence, Completion] = {}
+        self._requests: dict[str, list[Completion]] = {}
         self._aborted: set[str] = set()
         self._num_arrivals = 0
 
@@ -65,19 +69,21 @@ class TorchEngine:
 
     def add(self, request: EngineRequest) -> None:
         """Take a request in, or raise RequestRejected; then nothing else is changed."""
-        if request.id in self._sequences:
+        if request.id in self._requests:
             raise RequestRejected("duplicate_id", f"a request with id {request.id!r} is running already")
         check_request(request, self._limits, vocab_size=self._runner.network.vocab_size)
-        sequence = Sequence(request, arrival=self._num_arrivals)
+        sampling = request.sampling.ending_with(self.tokenizer.eos_token_ids)
+        request = replace(request, sampling=sampling)
+        completions = [self._complete(request, choice) for choice in range(request.n)]
         self._num_arrivals += 1
-        text = Detokenizer(self.tokenizer, prompt=request.token_ids, stop=request.stop)
-        self._scheduler.add(sequence)
-        self._sequences[request.id] = sequence
-        self._texts[request.id] = text
+        self._requests[request.id] = completions
+        for completion in completions:
+            self._scheduler.add(completion.sequence)
+            self._completions[completion.sequence] = completion
 
     def abort(self, id: str) -> None:
         """End a request at the next step, which frees its blocks; unknown ids are harmless."""
-        if id in self._sequences:
+        if id in self._requests:
             self._aborted.add(id)
 
     def step(self) -> list[EngineOutput]:
@@ -87,7 +93,7 @@ class TorchEngine:
         """
         outputs = self._end_overdue()
         plan = self._scheduler.schedule()
-        if plan.spans:
+        if not plan.is_empty:
             sampled = self._run(plan)
             self._scheduler.commit(plan)
             outputs += [self._update(each) for each in sampled]
@@ -97,7 +103,21 @@ class TorchEngine:
         return self._scheduler.room()
 
     def has_work(self) -> bool:
-        return bool(self._sequences)
+        return bool(self._requests)
+
+    def figures(self) -> EngineFigures:
+        """The cache, the seats and what was done so far, as numbers."""
+        return self._scheduler.figures()
+
+    def _complete(self, request: EngineRequest, choice: int) -> Completion:
+        sequence = Sequence(request, arrival=self._num_arrivals, choice=choice)
+        text = Detokenizer(
+            self.tokenizer,
+            prompt=request.token_ids,
+            stop=request.stop,
+            min_tokens=request.sampling.min_tokens,
+        )
+        return Completion(sequence, text)
 
     def _run(self, plan: StepPlan) -> list[Sampled]:
         try:
@@ -111,61 +131,40 @@ class TorchEngine:
         """End those that were cancelled or whose deadline has passed, with the text they have."""
         now = self._clock()
         outputs = []
-        for id, sequence in list(self._sequences.items()):
-            deadline = sequence.request.deadline
+        for id, completions in list(self._requests.items()):
+            deadline = completions[0].sequence.request.deadline
             if id in self._aborted:
-                outputs.append(self._end(sequence, FinishReason.CANCELLED))
+                outputs += self._end(completions, FinishReason.CANCELLED)
             elif deadline is not None and deadline <= now:
-                outputs.append(self._end(sequence, FinishReason.DEADLINE))
+                outputs += self._end(completions, FinishReason.DEADLINE)
         return outputs
 
-    def _end(self, sequence: Sequence, reason: FinishReason) -> EngineOutput:
-        text = self._texts[sequence.request.id].flush()
-        self._forget(sequence)
-        return EngineOutput(id=sequence.request.id, text=text, finish_reason=reason)
+    def _end(self, completions: list[Completion], reason: FinishReason) -> list[EngineOutput]:
+        outputs = [completion.end(reason) for completion in completions]
+        for completion in list(completions):
+            self._forget(completion)
+        return outputs
 
     def _update(self, sampled: Sampled) -> EngineOutput:
-        """Add a drawn token to its sequence; whatever goes wrong here ends this request alone."""
-        sequence = sampled.sequence
-        id = sequence.request.id
+        """Add a drawn token to its sequence; whatever goes wrong here ends this choice alone."""
+        completion = self._completions[sampled.sequence]
         try:
-            if sampled.token is None:
-                raise ArithmeticError("the model's output was not finite for this request")
-            output = self._advance(sequence, sampled.token)
+            output = completion.take(sampled.drawn)
         except Exception as error:
-            _log.exception("request_failed", job_id=id)
-            output = EngineOutput(id=id, finish_reason=FinishReason.ERROR, error=str(error))
+            _log.exception("request_failed", job_id=sampled.sequence.request.id)
+            output = completion.end(FinishReason.ERROR, error=str(error))
         if output.finish_reason is not None:
-            self._forget(sequence)
+            self._forget(completion, spoiled=output.finish_reason is FinishReason.ERROR)
         return output
 
-    def _advance(self, sequence: Sequence, token: int) -> EngineOutput:
-        request, text = sequence.request, self._texts[sequence.request.id]
-        if self._ends_text(request, token):
-            rest = text.flush()
-            return EngineOutput(id=request.id, text=rest, finish_reason=FinishReason.STOP)
-        sequence.token_ids.append(token)
-        delta = text.push(token)
-        reason = None
-        if not text.stopped and sequence.num_completion_tokens == request.max_tokens:
-            reason = FinishReason.LENGTH
-            delta += text.flush()
-        if text.stopped:
-            reason = FinishReason.STOP
-        return EngineOutput(id=request.id, token_ids=(token,), text=delta, finish_reason=reason)
-
-    def _ends_text(self, request: EngineRequest, token: int) -> bool:
-        sampling = request.sampling
-        if token in sampling.stop_token_ids:
-            return True
-        return not sampling.ignore_eos and token in self.tokenizer.eos_token_ids
-
-    def _forget(self, sequence: Sequence) -> None:
-        id = sequence.request.id
-        self._scheduler.remove(sequence)
-        del self._sequences[id]
-        del self._texts[id]
-        self._aborted.discard(id)
+    def _forget(self, completion: Completion, *, spoiled: bool = False) -> None:
+        id = completion.sequence.request.id
+        self._scheduler.remove(completion.sequence, spoiled=spoiled)
+        del self._completions[completion.sequence]
+        self._requests[id].remove(completion)
+        if not self._requests[id]:
+            del self._requests[id]
+            self._aborted.discard(id)
 
 
 def build_engine(config: EngineConfig) -> TorchEngine:
@@ -177,11 +176,29 @@ def build_engine(config: EngineConfig) -> TorchEngine:
         torch.set_num_threads(config.num_threads)
     folder = locate_checkpoint(config.model, config.cache_dir)
     tokenizer = Tokenizer.load(folder)
-    network = load_network(folder)
+    network = load_network(folder, quantize=config.quantize)
     limits, num_blocks = _size(config, network)
-    blocks = BlockManager(num_blocks, block_size=config.block_size)
-    cache = KVCache(network.layers, num_blocks=num_blocks, block_size=config.block_size)
-    scheduler = Scheduler(blocks, max_num_seqs=config.max_num_seqs, token_budget=config.token_budget)
+    num_host_blocks = _count_host_blocks(config, network)
+    blocks = BlockManager(
+        num_blocks,
+        block_size=config.block_size,
+        prefix_caching=config.prefix_caching,
+        salt=config.model,
+        num_host_blocks=num_host_blocks,
+    )
+    cache = KVCache(
+        network.layers,
+        num_blocks=num_blocks,
+        block_size=config.block_size,
+        num_host_blocks=num_host_blocks,
+    )
+    scheduler = Scheduler(
+        blocks,
+        max_num_seqs=config.max_num_seqs,
+        token_budget=config.token_budget,
+        admission=config.admission,
+        batching=config.batching,
+    )
     runner = Runner(network, cache, block_size=config.block_size)
     _log.info("engine_ready", model=config.model, **asdict(limits))
     return TorchEngine(runner=runner, scheduler=scheduler, tokenizer=tokenizer, limits=limits)
@@ -201,9 +218,15 @@ def _size(config: EngineConfig, network: Network) -> tuple[EngineLimits, int]:
         raise ModelRefused(
             f"kv_cache_bytes {config.kv_cache_bytes} holds {num_blocks * block_size} tokens; raise it"
         )
-    # More than all seats can fill is never used.
-    num_blocks = min(num_blocks, -(-length // block_size) * config.max_num_seqs)
+    if not config.prefix_caching:
+        # More than all seats can fill would never be used.
+        num_blocks = min(num_blocks, -(-length // block_size) * config.max_num_seqs)
     limits = EngineLimits(
         max_model_len=length, max_num_seqs=config.max_num_seqs, num_cache_tokens=num_blocks * block_size
     )
     return limits, num_blocks
+
+
+def _count_host_blocks(config: EngineConfig, network: Network) -> int:
+    size = config.block_size
+    return count_blocks(network.layers, block_size=size, cache_bytes=config.host_cache_bytes)

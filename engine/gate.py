@@ -13,20 +13,24 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from engine.attention import ATTENTION_NAME, PagedForward, ShapeProbe, forward_context
+from engine.attention.interface import ATTENTION_NAME, forward_context
+from engine.attention.probe import ShapeProbe
 from engine.batch import build_batch
 from engine.block_manager import BlockManager
 from engine.cache import KVCache, LayerShape
+from engine.network import Network
+from engine.plan import Span, StepPlan
 from engine.protocol import EngineRequest, ModelRefused
-from engine.scheduler import Span, StepPlan
 from engine.sequence import Sequence
 
 _EXACT_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "sparse", "dense", "moe"})
 #: These take the longest position of a whole step into account, and so depend on batch mates.
 _BATCH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 #: Largest difference to the model's own logits, as a share of the largest logit.
-_TOLERANCE = 1e-3
-_BLOCK_SIZE = 4
+EXACT = 1e-3
+#: The same for a network in integers: a sign that it runs, not that it is good.
+ROUNDED = 0.5
+_BLOCK_SIZE = 16
 
 
 def refuse_by_config(config: PreTrainedConfig) -> None:
@@ -82,11 +86,11 @@ def own_logits(model: PreTrainedModel, prompts: list[list[int]]) -> torch.Tensor
 
 
 def check_exactness(
-    model: PreTrainedModel, layers: dict[int, LayerShape], prompts: list[list[int]], expected: torch.Tensor
+    network: Network, prompts: list[list[int]], expected: torch.Tensor, *, tolerance: float = EXACT
 ) -> None:
     """Raise ModelRefused unless two prompts run together, in pieces, give the expected logits."""
     blocks = BlockManager(num_blocks=16, block_size=_BLOCK_SIZE)
-    cache = KVCache(layers, num_blocks=blocks.num_blocks, block_size=_BLOCK_SIZE)
+    cache = KVCache(network.layers, num_blocks=blocks.num_blocks, block_size=_BLOCK_SIZE)
     first, second = (
         Sequence(EngineRequest(id=str(index), token_ids=ids, max_tokens=1), arrival=index)
         for index, ids in enumerate(prompts)
@@ -94,24 +98,21 @@ def check_exactness(
     blocks.book(first)
     blocks.book(second)
     head, tail = len(first.token_ids) // 2, len(first.token_ids) - len(first.token_ids) // 2
-    for spans in (
-        (Span(first, 0, head),),
-        (Span(first, head, tail), Span(second, 0, len(second.token_ids))),
-    ):
-        logits = _run(model, cache, StepPlan(spans))
-    error = (logits - expected).abs().max() / (1 + expected.abs().max())
-    if not error <= _TOLERANCE:
+    kind = type(network.model).__name__
+    try:
+        for spans in (
+            (Span(first, 0, head),),
+            (Span(first, head, tail), Span(second, 0, len(second.token_ids))),
+        ):
+            logits = network.forward(build_batch(StepPlan(spans), block_size=_BLOCK_SIZE), cache)
+    except Exception as error:
+        raise ModelRefused(f"{kind} cannot run on our kernels: {error}") from error
+    difference = (logits - expected).abs().max() / (1 + expected.abs().max())
+    if not difference <= tolerance:
         raise ModelRefused(
-            f"{type(model).__name__} gives other logits here than alone (off by {error:.1e}); "
+            f"{kind} gives other logits here than alone (off by {difference:.1e}); "
             "its attention does something the interface does not show"
         )
-
-
-def _run(model: PreTrainedModel, cache: KVCache, plan: StepPlan) -> torch.Tensor:
-    batch = build_batch(plan, block_size=_BLOCK_SIZE)
-    with forward_context(PagedForward(batch, cache)):
-        output = model(input_ids=batch.input_ids[None], position_ids=batch.positions[None], use_cache=False)
-    return torch.Tensor(output.logits[0, batch.sample_rows].float())
 
 
 def _rope_types(config: PreTrainedConfig) -> Iterator[str]:

@@ -3,49 +3,31 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from engine.attention import PagedForward, forward_context
-from engine.batch import Batch
-from engine.cache import KVCache, LayerShape
-from engine.gate import check_exactness, own_logits, refuse_by_config, use_paged_attention
-from engine.protocol import EngineError, ModelRefused
+from engine.activation import use_rowwise_activations
+from engine.attention.choice import choose_attention
+from engine.config import Quantization
+from engine.gate import EXACT, ROUNDED, check_exactness, own_logits, refuse_by_config, use_paged_attention
+from engine.linear import pack_linears
+from engine.network import Network
+from engine.protocol import ModelRefused
+from engine.quantize import quantize_linears
 
 #: Lengths of the two prompts that every model must get right before it may serve.
 _TRIAL_LENGTHS = (7, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
-    """A loaded model: what it keeps per layer, and its largest position and token id."""
+def load_network(folder: Path, *, quantize: Quantization | None = None) -> Network:
+    """Load a checkpoint folder in float32, or raise ModelRefused with the reason.
 
-    model: PreTrainedModel
-    layers: dict[int, LayerShape]
-    max_position: int | None
-    vocab_size: int
-
-    def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
-        """Compute a step; logits [sampled rows, vocabulary] in float32."""
-        with forward_context(PagedForward(batch, cache)):
-            output = self.model(
-                input_ids=batch.input_ids[None],
-                position_ids=batch.positions[None],
-                use_cache=False,
-                logits_to_keep=batch.sample_rows,
-            )
-        logits = output.logits[0]
-        if not isinstance(logits, torch.Tensor):
-            raise EngineError(f"{type(self.model).__name__} returned no logits")
-        return logits.float()
-
-
-def load_network(folder: Path) -> Network:
-    """Load a checkpoint folder in float32, or raise ModelRefused with the reason."""
+    With `quantize` the linear layers, but for the head, compute in integers.
+    """
     transformers_logging.disable_progress_bar()
     try:
         config = AutoConfig.from_pretrained(folder)
@@ -53,7 +35,7 @@ def load_network(folder: Path) -> Network:
         raise ModelRefused(f"{folder.name} has a configuration transformers cannot read: {error}") from error
     refuse_by_config(config)
     with torch.inference_mode():
-        return _prepared(_load(folder, config))
+        return _prepared(_load(folder, config), quantize)
 
 
 def _load(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
@@ -72,16 +54,24 @@ def _load(folder: Path, config: PreTrainedConfig) -> PreTrainedModel:
     return loaded
 
 
-def _prepared(model: PreTrainedModel) -> Network:
+def _prepared(model: PreTrainedModel, quantize: Quantization | None) -> Network:
     text = model.config.get_text_config(decoder=True)
     vocab_size = int(model.get_input_embeddings().num_embeddings)
     trial = [[(7 * i + n) % vocab_size for i in range(n)] for n in _TRIAL_LENGTHS]
     expected = own_logits(model, trial)
-    layers = use_paged_attention(model)
-    check_exactness(model, layers, trial, expected)
-    return Network(
+    network = Network(
         model=model,
-        layers=layers,
+        layers=use_paged_attention(model),
+        attention=choose_attention(),
         max_position=getattr(text, "max_position_embeddings", None),
         vocab_size=vocab_size,
+        is_exact=False,
     )
+    use_rowwise_activations(model)
+    if quantize == "int8":
+        # What the model is must be right before its numbers are rounded.
+        check_exactness(network, trial, expected)
+        quantize_linears(model, head=model.get_output_embeddings())
+    network = replace(network, is_exact=pack_linears(model))
+    check_exactness(network, trial, expected, tolerance=EXACT if quantize is None else ROUNDED)
+    return network

@@ -66,7 +66,9 @@ class EngineRequest:
     """One prompt to complete by at most `max_tokens` tokens.
 
     A lower `priority` runs first. `deadline` is in monotonic seconds; a request that passes
-    it ends with what it has. `adapter` and `grammar` are refused for now.
+    it ends with what it has. `adapter` and `grammar` are refused for now. Prompts share cached
+    blocks only where adapter and `cache_salt` are equal. `n` completions are made, 1 to 16, each
+    told by its `choice`; the first draws by the sampling's seed, the others by seeds made of it.
     """
 
     id: str
@@ -79,6 +81,20 @@ class EngineRequest:
     adapter: str | None = None
     grammar: str | None = None
     cache_salt: str | None = None
+    n: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """What the model itself thought of one token: natural logarithms of probabilities.
+
+    They are of the model's raw distribution, before temperature, bias and penalties. `top` are
+    pairs of token id and logprob, likeliest first, as many as the request asked for.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +104,16 @@ class EngineOutput:
     Outputs are deltas: joined texts are the final text, joined `token_ids` the completion
     tokens to bill. The token that ended the text (EOS or a stop token) is in neither; with
     a stop string all tokens computed so far are in `token_ids`, and the text ends before it.
-    `finish_reason` is set in the last output and only there.
+    `finish_reason` is set in the last output of a choice and only there. `logprobs` has one entry per token
+    of `token_ids`, and is None where the request did not ask. `cached_tokens`, the prompt tokens
+    that were found in the cache, stand in one output of a request only.
     """
 
     id: str
     token_ids: tuple[int, ...] = ()
     text: str = ""
     choice: int = 0
-    logprobs: None = None
+    logprobs: tuple[TokenLogprobs, ...] | None = None
     cached_tokens: int = 0
     finish_reason: FinishReason | None = None
     error: str | None = None

@@ -8,18 +8,19 @@ import torch
 
 from engine.batch import build_batch
 from engine.cache import KVCache
-from engine.model import Network
-from engine.sampler import Draw, sample
-from engine.scheduler import StepPlan
+from engine.draw import Draw
+from engine.network import Network
+from engine.plan import StepPlan
+from engine.sampler import Drawn, sample
 from engine.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """The next token of one sequence; None if its logits were not finite."""
+    """What was drawn as the next token of one sequence."""
 
     sequence: Sequence
-    token: int | None
+    drawn: Drawn
 
 
 class Runner:
@@ -31,14 +32,26 @@ class Runner:
         self._block_size = block_size
 
     def run(self, plan: StepPlan) -> list[Sampled]:
-        """Fill the cache with the plan's tokens; one result per sequence that came to its end."""
+        """Move blocks, fill the cache with the plan's tokens; one result per span that samples."""
+        self._cache.to_host(plan.swap_outs)
+        self._cache.from_host(plan.swap_ins)
         batch = build_batch(plan, block_size=self._block_size)
+        if not batch.input_ids.numel():
+            return []
         # Entered here, since the mode belongs to the thread that computes.
         with torch.inference_mode():
             logits = self.network.forward(batch, self._cache)
             sequences = [span.sequence for span in batch.sampling_spans]
             if not sequences:
                 return []
-            draws = [Draw(s.request.sampling, position=s.num_completion_tokens) for s in sequences]
-            tokens = sample(logits, draws)
-        return [Sampled(*pair) for pair in zip(sequences, tokens, strict=True)]
+            drawn = sample(logits, [_draw_of(sequence) for sequence in sequences])
+        return [Sampled(*pair) for pair in zip(sequences, drawn, strict=True)]
+
+
+def _draw_of(sequence: Sequence) -> Draw:
+    return Draw(
+        sequence.sampling,
+        position=sequence.num_completion_tokens,
+        history=sequence.token_ids,
+        num_prompt_tokens=sequence.num_prompt_tokens,
+    )

@@ -1,93 +1,105 @@
-"""From logits to token ids, one independent draw per row."""
+"""From logits to token ids, one independent draw per row.
+
+    logits ── bias, penalties, hidden ends ── peak ──┬── greedy rows: the peak
+                                                     ├── truncated rows: the likeliest tokens
+                                                     └── others: the whole vocabulary
+
+On a GPU nothing here waits for the device until the result is read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from engine import inverse_cdf
+from engine.adjustment import adjust
+from engine.draw import Draw
+from engine.logprobs import RowLogprobs, row_logprobs
+from engine.protocol import TokenLogprobs
 from engine.sampling import SamplingParams
+from engine.scaled_rows import ScaledRows
+from engine.truncation import draw_truncated, is_truncated
 from engine.uniform import uniforms
-
-#: How many of the likeliest tokens are tried for top_p before all are sorted.
-_TOP_P_CANDIDATES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
-    """How one row draws: its settings and which token of its completion this is."""
+class Drawn:
+    """The token of one row, None if the row had no usable distribution; logprobs if asked for."""
 
-    params: SamplingParams
-    position: int
+    token: int | None
+    logprobs: TokenLogprobs | None = None
 
 
-def sample(logits: torch.Tensor, draws: Sequence[Draw]) -> list[int | None]:
-    """One token id per row of float32 logits [rows, vocabulary].
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was drawn, as tensors beside the logits: token ids and which of them count, [rows] each."""
 
-    None for a row without a usable distribution (NaN, or infinite everywhere); the other
-    rows are unharmed. A row's token depends on its own logits, seed and position only.
+    tokens: torch.Tensor
+    usable: torch.Tensor
+    logprobs: RowLogprobs | None
+    params: tuple[SamplingParams, ...]
+
+    def read(self) -> list[Drawn]:
+        """Bring the result to the host; on a GPU this waits for the draw."""
+        tokens: list[int] = self.tokens.tolist()
+        logprobs = {} if self.logprobs is None else self.logprobs.read(tokens, self.params)
+        return [
+            Drawn(token, logprobs.get(row)) if usable else Drawn(None)
+            for row, (token, usable) in enumerate(zip(tokens, self.usable.tolist(), strict=True))
+        ]
+
+
+def sample(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Drawn]:
+    """One token per row of logits [rows, vocabulary].
+
+    No token for a row without a usable distribution (NaN, or infinite everywhere); the other
+    rows are unharmed. A row's token depends on its own logits, settings, history and position only.
     """
-    tokens: list[int | None] = logits.argmax(dim=-1).tolist()
-    peaks = logits.amax(dim=-1)
-    drawn = [row for row, draw in enumerate(draws) if not draw.params.is_greedy]
-    usable = torch.isfinite(peaks).tolist()
-    drawn = [row for row in drawn if usable[row]]
-    if drawn:
-        chosen = _draw(logits[drawn] - peaks[drawn, None], [draws[row] for row in drawn])
-        for row, token in zip(drawn, chosen, strict=True):
-            tokens[row] = token
-    return [token if fine else None for token, fine in zip(tokens, usable, strict=True)]
+    return choose(logits, draws).read()
 
 
-def _draw(logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
-    """Inverse CDF in the order of the vocabulary; `logits` have their peak at 0."""
-    temperatures = torch.tensor([draw.params.temperature for draw in draws])
-    scaled = _keep_top_k(logits / temperatures[:, None], [draw.params.top_k for draw in draws])
-    probabilities = _keep_top_p(torch.softmax(scaled, dim=-1), [draw.params.top_p for draw in draws])
-    # Summed in float64: over 100,000 tokens float32 would lose the unlikely ones.
-    cumulative = probabilities.cumsum(dim=-1, dtype=torch.float64)
-    total = cumulative[:, -1].numpy()
-    chances = uniforms([draw.params.seed for draw in draws], [draw.position for draw in draws])
-    # Kept below the total, so that the last token with a probability is the last one to be drawn.
-    targets = np.minimum(chances * total, np.nextafter(total, 0))
-    found = torch.searchsorted(cumulative, torch.from_numpy(targets)[:, None], right=True)
-    ids: list[int] = found[:, 0].tolist()
-    return ids
+def choose(logits: torch.Tensor, draws: Sequence[Draw]) -> Choice:
+    """The same without waiting for the result."""
+    logits = logits.float()
+    params = tuple(draw.params for draw in draws)
+    adjusted = adjust(logits, draws)
+    peak, tokens = inverse_cdf.peaks(adjusted)
+    usable = torch.isfinite(peak)
+    if adjusted is not logits:
+        # An adjustment may have hidden the very token that was not finite.
+        usable &= torch.isfinite(logits.amax(dim=-1))
+    scaled = ScaledRows(adjusted, peak[:, None], _temperatures(params, logits.device))
+    for draw_rows, rows in _kinds(params, vocab_size=logits.shape[1]):
+        if rows:
+            index = torch.tensor(rows, device=logits.device)
+            chances = torch.from_numpy(_chances([draws[row] for row in rows])).to(logits.device)
+            tokens[index] = draw_rows(scaled.of(index), [params[row] for row in rows], chances)
+    return Choice(tokens, usable, row_logprobs(logits, tokens, params), params)
 
 
-def _keep_top_k(logits: torch.Tensor, top_k: Sequence[int]) -> torch.Tensor:
-    """Hide all but each row's k largest; equals of the k-th stay, so that no order decides."""
-    vocab_size = logits.shape[-1]
-    rows = [row for row, k in enumerate(top_k) if 0 < k < vocab_size]
-    if not rows:
-        return logits
-    largest = logits[rows].topk(max(top_k[row] for row in rows), dim=-1).values
-    places = torch.tensor([[top_k[row] - 1] for row in rows])
-    hidden = logits[rows] < largest.gather(1, places)
-    kept = logits.clone()
-    kept[rows] = logits[rows].masked_fill(hidden, float("-inf"))
-    return kept
+_DrawRows = Callable[[ScaledRows, Sequence[SamplingParams], torch.Tensor], torch.Tensor]
 
 
-def _keep_top_p(probabilities: torch.Tensor, top_p: Sequence[float]) -> torch.Tensor:
-    """Zero all but the fewest likeliest tokens whose sum reaches p; equals of the last stay."""
-    kept = probabilities
-    for row, p in enumerate(top_p):
-        if p < 1:
-            if kept is probabilities:
-                kept = probabilities.clone()
-            least = _least_probability(probabilities[row], p)
-            kept[row] = torch.where(probabilities[row] >= least, probabilities[row], 0)
-    return kept
+def _kinds(params: Sequence[SamplingParams], *, vocab_size: int) -> list[tuple[_DrawRows, list[int]]]:
+    """How the rows are drawn that do not take the peak, and which they are."""
+    drawn = [row for row, each in enumerate(params) if not each.is_greedy]
+    truncated = [row for row in drawn if is_truncated(params[row], vocab_size)]
+    whole = [row for row in drawn if not is_truncated(params[row], vocab_size)]
+    return [(draw_truncated, truncated), (_draw_whole, whole)]
 
 
-def _least_probability(probabilities: torch.Tensor, p: float) -> torch.Tensor:
-    count = min(_TOP_P_CANDIDATES, len(probabilities))
-    ranked = probabilities.topk(count).values
-    if ranked.sum(dtype=torch.float64) < p and count < len(probabilities):
-        ranked = probabilities.sort(descending=True).values
-    reached = ranked.cumsum(0, dtype=torch.float64) >= p
-    # Rounding may leave the sum of all just under p: then everything is kept.
-    return ranked[reached.int().argmax()] if reached.any() else ranked[-1]
+def _temperatures(params: Sequence[SamplingParams], device: torch.device) -> torch.Tensor:
+    return torch.tensor([each.temperature for each in params], device=device)[:, None]
+
+
+def _chances(draws: Sequence[Draw]) -> npt.NDArray[np.float64]:
+    return uniforms([draw.params.seed for draw in draws], [draw.position for draw in draws])
+
+
+def _draw_whole(scaled: ScaledRows, _: Sequence[SamplingParams], chances: torch.Tensor) -> torch.Tensor:
+    return inverse_cdf.draw_whole(scaled.weights(), chances)

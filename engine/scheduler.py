@@ -1,156 +1,201 @@
-"""Which sequences go into the next step. Knows numbers only, no tensors.
+"""Which tokens go into the next step. Knows numbers only, no tensors.
 
 One rule: computed tokens catch up with known tokens under a token budget. Decodes come
-first, one token each, so that no prompt holds them up; then prompts, cut on a fixed grid:
+first, one token each, so that no prompt holds them up; then prompts in chunks: short ones
+that are seated, short ones that wait, and then long ones in the same order.
 
-    position   0        128       256      300
-    prompt     |--------|---------|--------|      three chunks, in three steps
-
-The grid depends on the prompt alone, never on what is left of the budget, so a sequence is
-computed in the same pieces whoever runs beside it.
+A step can be planned before the one before it is done. Its result then counts as one more
+known token, which nobody has seen yet.
 """
 
 from __future__ import annotations
 
-import heapq
-from dataclasses import dataclass
-
 from engine.block_manager import BlockManager
-from engine.config import PREFILL_CHUNK_TOKENS
+from engine.config import PREFILL_CHUNK_TOKENS, Admission, Batching
+from engine.draft import Draft
+from engine.figures import EngineFigures
+from engine.padding import Padding
+from engine.plan import Span, StepPlan
 from engine.protocol import EngineError, Room
+from engine.seating import Seating
 from engine.sequence import Sequence
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """`count` tokens of one sequence to compute, from position `start` on."""
-
-    sequence: Sequence
-    start: int
-    count: int
-
-    @property
-    def is_decode(self) -> bool:
-        return self.sequence.is_decoding
-
-    @property
-    def samples(self) -> bool:
-        """Whether this span ends at the newest known token, so that a next one is drawn."""
-        return self.start + self.count == len(self.sequence.token_ids)
-
-
-@dataclass(frozen=True, slots=True)
-class StepPlan:
-    """What one step computes: decodes first, then chunks of prompts."""
-
-    spans: tuple[Span, ...]
-
-    @property
-    def num_tokens(self) -> int:
-        return sum(span.count for span in self.spans)
+from engine.step_budget import StepBudget
 
 
 class Scheduler:
-    """Seats waiting sequences and plans steps.
+    """Plans steps for all sequences it was given.
 
-    A sequence is seated only when all blocks it may ever need are free, and then runs to
-    its end. Waiting ones are seated in order of priority, then arrival; the first is never
-    overtaken, so a large one cannot be starved by small ones.
+    `continuous` lets sequences join and leave at every step. `window` runs a batch until all
+    its members have ended, long prompts apart from short ones. `static` does the same for
+    whoever comes, and pads the batch to a rectangle.
     """
 
-    def __init__(self, blocks: BlockManager, *, max_num_seqs: int, token_budget: int) -> None:
+    def __init__(
+        self,
+        blocks: BlockManager,
+        *,
+        max_num_seqs: int,
+        token_budget: int,
+        admission: Admission = "reserve",
+        batching: Batching = "continuous",
+    ) -> None:
         if token_budget < PREFILL_CHUNK_TOKENS + max_num_seqs:
             raise EngineError("the token budget must hold one prefill chunk beside max_num_seqs decodes")
         self._blocks = blocks
-        self._max_num_seqs = max_num_seqs
         self._token_budget = token_budget
-        self._waiting: list[tuple[tuple[int, int], Sequence]] = []
-        self._running: list[Sequence] = []
+        self._batching: Batching = batching
+        self._seating = Seating(blocks, num_seats=max_num_seqs, admission=admission)
+        self._padding = Padding()
+        self._num_steps = 0
+        self._num_computed_tokens = 0
+        self._num_padding_tokens = 0
+        self._backlog_occupied_seats = 0
+        self._backlog_available_seats = 0
 
     @property
     def waiting(self) -> list[Sequence]:
         """Those without a seat, the next one first."""
-        return [sequence for _, sequence in sorted(self._waiting, key=lambda entry: entry[0])]
+        return list(self._seating.waiting)
 
     @property
     def running(self) -> list[Sequence]:
         """Those with a seat and blocks, in the order they were seated."""
-        return list(self._running)
+        return list(self._seating.running)
 
     def has_work(self) -> bool:
-        return bool(self._waiting or self._running)
+        return bool(self._seating.waiting or self._seating.running)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence; one that the whole cache could not hold raises EngineError."""
         if sequence.max_num_tokens > self._blocks.num_cache_tokens:
             raise EngineError(f"{sequence!r} could never fit the cache")
-        heapq.heappush(self._waiting, (sequence.order, sequence))
+        self._seating.waiting.add(sequence)
 
-    def remove(self, sequence: Sequence) -> None:
-        """Forget a sequence, wherever it is, and free its blocks at once."""
-        if sequence in self._running:
-            self._running.remove(sequence)
-        else:
-            self._waiting = [entry for entry in self._waiting if entry[1] is not sequence]
-            heapq.heapify(self._waiting)
-        self._blocks.release(sequence)
+    def remove(self, sequence: Sequence, *, spoiled: bool = False) -> None:
+        """Forget a sequence, wherever it is; its blocks are free once no step under way needs them.
+
+        If it was `spoiled`, what it has computed is not kept for others.
+        """
+        self._seating.remove(sequence, spoiled=spoiled)
         if not self.has_work():
-            self._blocks.check_integrity([])
+            self._blocks.check_idle()
 
     def room(self) -> Room:
-        """Free seats and cache tokens, with every waiting sequence counted as seated."""
-        wanted = sum(self._blocks.blocks_for(entry[1].max_num_tokens) for entry in self._waiting)
-        seats = self._max_num_seqs - len(self._running) - len(self._waiting)
-        free_tokens = (self._blocks.num_free_blocks - wanted) * self._blocks.block_size
-        return Room(seats=max(0, seats), cache_tokens=max(0, free_tokens))
+        """Free seats and cache tokens, with every waiting sequence counted as seated.
+
+        Nothing, while a batch runs that nobody can join.
+        """
+        if self._batching != "continuous" and self._seating.running:
+            return Room(seats=0, cache_tokens=0)
+        return self._seating.room()
 
     def schedule(self) -> StepPlan:
-        """Seat whom there is room for and plan one step.
+        """Plan one step; the plan is empty when all work waits for the steps under way.
 
-        Raises EngineError when somebody waits and nobody could be planned: that would wait forever.
+        Raises EngineError when somebody waits and nothing could ever wake them.
         """
-        self._seat_waiting()
-        plan = StepPlan(spans=(*self._decodes(), *self._prefills()))
-        if not plan.spans and self.has_work():
-            raise EngineError(
-                f"the engine is stalled: {self._blocks.num_free_blocks} of {self._blocks.num_blocks} "
-                f"blocks free, running {self._running!r}, waiting {self.waiting!r}"
-            )
-        return plan
+        draft = Draft()
+        if self._batching != "continuous" and not self._seating.running:
+            batch = self._seating.form_batch(draft, alike=self._batching == "window")
+            if self._batching == "static":
+                self._padding.start(batch)
+        prefilling = self._plan_decodes(draft)
+        if self._batching == "static":
+            self._pad(draft)
+        self._plan_prompts(draft, prefilling)
+        return self._finish(draft)
 
     def commit(self, plan: StepPlan) -> None:
-        """Note that the plan's tokens are in the cache."""
+        """The plan's step is done: its tokens are in the cache, and its fence falls."""
         for span in plan.spans:
-            span.sequence.num_computed_tokens += span.count
+            sequence = span.sequence
+            if span.epoch == sequence.epoch:
+                self._blocks.commit(sequence, span.start + span.count)
+        self._blocks.settle(plan.step)
 
-    def _seat_waiting(self) -> None:
-        while self._waiting and len(self._running) < self._max_num_seqs:
-            sequence = self._waiting[0][1]
-            if not self._blocks.can_book(sequence):
-                return
-            heapq.heappop(self._waiting)
-            self._blocks.book(sequence)
-            self._running.append(sequence)
-
-    def _decodes(self) -> list[Span]:
-        return [
-            Span(sequence, start=sequence.num_computed_tokens, count=1)
-            for sequence in self._running
-            if sequence.is_decoding
-        ]
-
-    def _prefills(self) -> list[Span]:
-        prefilling = sorted(
-            (sequence for sequence in self._running if not sequence.is_decoding), key=lambda s: s.order
+    def figures(self) -> EngineFigures:
+        seating = self._seating
+        return EngineFigures(
+            blocks=self._blocks.figures(seating.running),
+            num_running=len(seating.running),
+            num_waiting=len(seating.waiting),
+            num_seats=seating.num_seats,
+            num_steps=self._num_steps,
+            num_computed_tokens=self._num_computed_tokens,
+            num_padding_tokens=self._num_padding_tokens,
+            num_recomputed_tokens=seating.num_recomputed_tokens,
+            num_preemptions=seating.num_preemptions,
+            num_prefix_query_tokens=seating.num_prefix_query_tokens,
+            num_prefix_hit_tokens=seating.num_prefix_hit_tokens,
+            backlog_occupied_seats=self._backlog_occupied_seats,
+            backlog_available_seats=self._backlog_available_seats,
         )
-        left = self._token_budget - (len(self._running) - len(prefilling))
-        spans = []
-        for sequence in prefilling:
+
+    def _plan_decodes(self, draft: Draft) -> list[Sequence]:
+        """Plan a token for everybody who decodes; returns those who are not so far."""
+        running, block_size = self._seating.running, self._blocks.block_size
+        decoding, prefilling = self._seating.by_phase()
+        if self._batching == "static" and (prefilling or self._padding.is_owed):
+            return prefilling
+        for sequence in decoding:
             start = sequence.num_computed_tokens
-            count = min(PREFILL_CHUNK_TOKENS - start % PREFILL_CHUNK_TOKENS, sequence.num_pending_tokens)
-            # One that does not fit is passed over, not cut: shorter ones behind it may fit, and
-            # the first always does, since the budget holds a whole chunk beside all decodes.
-            if count <= left:
-                spans.append(Span(sequence, start=start, count=count))
-                left -= count
-        return spans
+            if start == len(sequence.block_table) * block_size and (
+                sequence not in running or not self._seating.make_space(draft, sequence)
+            ):
+                continue
+            draft.spans[sequence] = Span(sequence, start, 1)
+        return [each for each in prefilling if each in running]
+
+    def _pad(self, draft: Draft) -> None:
+        if draft.spans:
+            draft.num_padding_tokens = self._padding.beside(len(draft.spans))
+        elif self._padding.is_owed:
+            draft.num_padding_tokens = self._padding.pay(self._token_budget - PREFILL_CHUNK_TOKENS)
+
+    def _plan_prompts(self, draft: Draft, prefilling: list[Sequence]) -> None:
+        waiting = self._seating.waiting
+        num_left = self._token_budget - len(draft.spans) - draft.num_padding_tokens
+        others = bool(draft.spans or waiting) or any(not each.is_long for each in prefilling)
+        draft.budget = StepBudget(num_left, others=others)
+        may_join = self._batching == "continuous" and self._seating.has_claimants()
+        candidates = waiting.candidates() if may_join else []
+        for long in (False, True):
+            draft.add_prompts(prefilling, long=long)
+            self._seating.admit(draft, candidates, long=long)
+        for sequence in prefilling:
+            sequence.num_waited_steps = 0 if sequence in draft.spans else sequence.num_waited_steps + 1
+        if draft.seated:
+            self._note_overtaken(draft, candidates)
+
+    def _note_overtaken(self, draft: Draft, candidates: list[Sequence]) -> None:
+        last = max((index for index, each in enumerate(candidates) if each in draft.seated), default=0)
+        for sequence in candidates[:last]:
+            if sequence not in draft.seated:
+                sequence.num_waited_steps += 1
+
+    def _finish(self, draft: Draft) -> StepPlan:
+        plan = draft.finish(self._num_steps + 1)
+        if plan.is_empty:
+            self._watch()
+            return plan
+        self._num_steps = plan.step
+        self._blocks.plan(plan.step)
+        num_tokens = plan.num_padding_tokens
+        for span in plan.spans:
+            sequence = span.sequence
+            sequence.num_computed_tokens += span.count
+            sequence.num_in_flight_tokens += span.samples
+            num_tokens += span.count
+        self._num_computed_tokens += num_tokens
+        self._num_padding_tokens += plan.num_padding_tokens
+        if self._seating.waiting:
+            self._backlog_occupied_seats += len(self._seating.running)
+            self._backlog_available_seats += self._seating.num_seats
+        return plan
+
+    def _watch(self) -> None:
+        if self.has_work() and not self._blocks.has_steps_under_way:
+            raise EngineError(
+                f"the engine is stalled: {self._blocks.num_free_blocks} of {self._blocks.num_blocks} "
+                f"blocks free, running {self.running!r}, waiting {self.waiting!r}"
+            )

@@ -220,7 +220,8 @@ def _path(location: Sequence[int | str]) -> str:
 
 def _is_field(part: str) -> bool:
     # In the place of a union's member pydantic puts its name, as in `constrained-str` or `list[…]`.
-    return part.isidentifier() and part not in {"str", "list", "int", "float", "datetime"}
+    # Digits are a key: of token ids, or of metadata.
+    return part.isdigit() or (part.isidentifier() and part not in {"str", "list", "int", "float", "datetime"})
 
 
 def _code(found: ErrorDetails) -> str:
@@ -234,7 +235,7 @@ def _code(found: ErrorDetails) -> str:
 
 def _asks_for_more(found: ErrorDetails) -> bool:
     # A field of the body that is known, but only in the form that changes nothing.
-    return found["type"] == "literal_error" and found["loc"][0] in {"n", "stream", "logprobs", "echo"}
+    return found["type"] == "literal_error" and found["loc"][0] in {"stream", "echo"}
 
 
 def _message(found: ErrorDetails, param: str) -> str:

@@ -20,10 +20,10 @@ class ReadyJob:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """From the engine to publish: this job runs now."""
+    """From the engine to publish: this job runs now, and what was asked of the engine."""
 
     job: ClaimedJob
-    num_prompt_tokens: int
+    request: EngineRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,9 +89,8 @@ class EngineLoop:
                 return
             self._pipeline.events.put(Refused(ready.job, error.code, f"{error}"))
             return
-        num_prompt_tokens = len(ready.request.token_ids)
-        self._meter.count(num_prompt_tokens)
-        self._pipeline.events.put(Admitted(ready.job, num_prompt_tokens))
+        self._meter.count(len(ready.request.token_ids))
+        self._pipeline.events.put(Admitted(ready.job, ready.request))
 
     def _abort_asked(self) -> None:
         if self._aborted:

@@ -47,11 +47,13 @@ class Preparer:
             return Refused(
                 job, "context_length_exceeded", self._too_long(len(token_ids)), _prompt_param(request)
             )
-        max_tokens = request.completion_limit or min(self._default_max_tokens, room)
+        max_tokens = request.token_limit(min(self._default_max_tokens, room))
         if max_tokens > room:
-            message = f"{self._too_long(len(token_ids))[:-1]} and max_tokens asks for {max_tokens} more."
-            return Refused(job, "context_length_exceeded", message, "body.max_tokens")
-        return ReadyJob(job, self._request(job, request, token_ids, max_tokens), len(token_ids) + max_tokens)
+            field = "min_tokens" if request.min_tokens > room else "max_tokens"
+            message = f"{self._too_long(len(token_ids))[:-1]} and {field} asks for {max_tokens} more."
+            return Refused(job, "context_length_exceeded", message, f"body.{field}")
+        cost_tokens = len(token_ids) + request.n * max_tokens
+        return ReadyJob(job, self._request(job, request, token_ids, max_tokens), cost_tokens)
 
     def _encode(self, request: InferenceBody) -> list[int]:
         if isinstance(request, ChatBody):
@@ -66,14 +68,8 @@ class Preparer:
             id=job.id,
             token_ids=token_ids,
             max_tokens=max_tokens,
-            sampling=SamplingParams(
-                temperature=request.temperature,
-                top_p=request.top_p,
-                top_k=request.top_k or 0,
-                seed=job.seed,
-                stop_token_ids=tuple(request.stop_token_ids),
-                ignore_eos=request.ignore_eos,
-            ),
+            n=request.n,
+            sampling=_sampling(request, job.seed),
             stop=request.stop_strings,
             priority=_PRIORITIES[job.lane],
             deadline=monotonic_deadline(job.deadline_at),
@@ -81,6 +77,24 @@ class Preparer:
 
     def _too_long(self, num_tokens: int) -> str:
         return f"The context holds {self._max_model_len} tokens; the prompt has {num_tokens}."
+
+
+def _sampling(request: InferenceBody, seed: int) -> SamplingParams:
+    return SamplingParams(
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=request.top_k or 0,
+        min_p=request.min_p,
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        repetition_penalty=request.repetition_penalty,
+        logit_bias=request.biases,
+        seed=seed,
+        stop_token_ids=tuple(request.stop_token_ids),
+        ignore_eos=request.ignore_eos,
+        min_tokens=request.min_tokens,
+        num_logprobs=request.num_logprobs,
+    )
 
 
 def monotonic_deadline(deadline_at: datetime | None) -> float | None:

@@ -17,6 +17,7 @@ from models.signals import Signal, Signals
 from models.tables.job import JobStatus
 from worker.answer import Answer, error_text
 from worker.events import Admitted, Dropped, Event, Refused, Stepped
+from worker.logprob_body import TokenBytes
 from worker.pipeline import Pipeline
 
 _log = structlog.get_logger()
@@ -38,12 +39,19 @@ class Publisher:
     """Stores results in the order commit, acknowledge, wake: no other order is safe."""
 
     def __init__(
-        self, pipeline: Pipeline, *, database: Database, consumer: Consumer, signals: Signals
+        self,
+        pipeline: Pipeline,
+        *,
+        database: Database,
+        consumer: Consumer,
+        signals: Signals,
+        token_bytes: TokenBytes,
     ) -> None:
         self._pipeline = pipeline
         self._database = database
         self._consumer = consumer
         self._signals = signals
+        self._token_bytes = token_bytes
         self._answers: dict[str, Answer] = {}
 
     def run(self) -> None:
@@ -68,8 +76,8 @@ class Publisher:
 
     def _take(self, event: Event) -> list[Ended]:
         match event:
-            case Admitted(job, num_prompt_tokens):
-                self._answers[job.id] = Answer(job, num_prompt_tokens)
+            case Admitted(job, request):
+                self._answers[job.id] = Answer(job, request, self._token_bytes)
                 return []
             case Dropped(job):
                 return [Ended(job, None)]
@@ -83,8 +91,8 @@ class Publisher:
         for output in step.outputs:
             answer = self._answers[output.id]
             answer.add(output, step.at)
-            if output.finish_reason is not None:
-                ended.append(Ended(answer.job, answer.outcome(output, step.at)))
+            if answer.is_over:
+                ended.append(Ended(answer.job, answer.outcome(step.at)))
                 del self._answers[output.id]
         return ended
 

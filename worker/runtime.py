@@ -15,6 +15,7 @@ from engine.checkpoint import locate_checkpoint
 from engine.config import EngineConfig
 from engine.engine import build_engine
 from engine.protocol import Engine
+from engine.token_bytes import TokenBytes
 from engine.tokenizer import Tokenizer
 from models.errors import ServiceUnavailable
 from models.fleet import WorkerCard
@@ -51,11 +52,13 @@ def run_worker(settings: Settings) -> int:
     with ExitStack() as stack:
         connections = Connections.open(settings, worker_id)
         stack.callback(connections.close)
+        tokenizer = Tokenizer.load(locate_checkpoint(settings.model, settings.checkpoint_dir))
         engine = build_engine(engine_config(settings))
         progress = Progress()
         leases = Leases(settings, worker_id, progress)
         stack.callback(leases.stop)
-        runtime = Runtime(settings, connections, engine, Pipeline(engine.room(), leases))
+        pipeline = Pipeline(engine.room(), leases)
+        runtime = Runtime(settings, connections, engine=engine, tokenizer=tokenizer, pipeline=pipeline)
         return runtime.run(worker_id, progress)
 
 
@@ -63,11 +66,18 @@ class Runtime:
     """One worker, from its first window to its last."""
 
     def __init__(
-        self, settings: Settings, connections: Connections, engine: Engine, pipeline: Pipeline
+        self,
+        settings: Settings,
+        connections: Connections,
+        *,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        pipeline: Pipeline,
     ) -> None:
         self._settings = settings
         self._connections = connections
         self._engine = engine
+        self._tokenizer = tokenizer
         self._pipeline = pipeline
         self._stages = Stages(pipeline.stopping)
 
@@ -152,11 +162,11 @@ class Runtime:
             database=self._connections.database,
             consumer=self._connections.consumer,
             signals=self._connections.signals,
+            token_bytes=TokenBytes(self._tokenizer).of,
         )
 
     def _intake(self) -> Intake:
         settings, consumer = self._settings, self._connections.consumer
-        tokenizer = Tokenizer.load(locate_checkpoint(settings.model, settings.checkpoint_dir))
         limits = WindowLimits(
             max_jobs=settings.limits.max_jobs,
             max_tokens=self._engine.limits.num_cache_tokens,
@@ -170,7 +180,7 @@ class Runtime:
             signals=self._connections.signals,
             reader=WindowReader(consumer, limits, self._pipeline.stopping),
             preparer=Preparer(
-                tokenizer,
+                self._tokenizer,
                 max_model_len=self._engine.limits.max_model_len,
                 default_max_tokens=settings.default_max_tokens,
             ),

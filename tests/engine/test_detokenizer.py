@@ -27,8 +27,10 @@ def encode(text: str) -> list[int]:
     return TOKENIZER.fast.encode(text, add_special_tokens=False).ids
 
 
-def deltas(tokens: list[int], *, prompt: list[int], stop: tuple[str, ...] = ()) -> list[str]:
-    detokenizer = Detokenizer(TOKENIZER, prompt=prompt, stop=stop)
+def deltas(
+    tokens: list[int], *, prompt: list[int], stop: tuple[str, ...] = (), min_tokens: int = 0
+) -> list[str]:
+    detokenizer = Detokenizer(TOKENIZER, prompt=prompt, stop=stop, min_tokens=min_tokens)
     texts = []
     for token in tokens:
         texts.append(detokenizer.push(token))
@@ -39,6 +41,7 @@ def deltas(tokens: list[int], *, prompt: list[int], stop: tuple[str, ...] = ()) 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_characters_come_whole(text: str) -> None:
+    """A character that is spread over tokens comes out as replacement characters."""
     pieces = deltas(encode(text), prompt=encode("Say it: "))
 
     assert "".join(pieces) == text
@@ -61,6 +64,7 @@ def test_character_cut_off_at_the_end_shows_only_in_the_last_delta() -> None:
 
 
 def test_prompt_that_ends_inside_a_character_does_not_leak() -> None:
+    """The end of the prompt shows up in the completion."""
     half = encode("hidden 🙂")[:-1]
 
     assert "".join(deltas(encode("seen"), prompt=half)) == "seen"
@@ -79,7 +83,18 @@ def test_stop_string_cuts_the_text(stop: str) -> None:
         assert "".join(pieces) == text.split(stop)[0]
 
 
+@pytest.mark.parametrize("min_tokens", range(8))
+def test_stop_strings_count_after_min_tokens(min_tokens: int) -> None:
+    tokens = encode("a") + encode("xyz") * 2
+    assert len(tokens) == 7
+
+    text = "".join(deltas(tokens, prompt=[0], stop=("y",), min_tokens=min_tokens))
+
+    assert text == ["ax", "ax", "ax", "axyzx", "axyzx", "axyzx", "axyzxyz", "axyzxyz"][min_tokens]
+
+
 def test_every_split_of_the_text_gives_the_same() -> None:
+    """A stop string across the border of two tokens is missed, or a part of it is let out."""
     text, stop = "xxababac-", "abac"
 
     for count in range(len(text)):

@@ -54,8 +54,9 @@ def test_the_longest_request_that_is_allowed_runs(llama_folder: Path) -> None:
 
 
 def test_request_larger_than_the_cache_is_refused_and_others_finish(llama_folder: Path) -> None:
-    # 256 bytes per token: eight blocks of sixteen tokens beside the null block.
-    engine = build_tiny_engine(llama_folder, kv_cache_bytes=9 * 16 * 256)
+    # 640 bytes per token, two layers of two heads with 8 numbers of a key and 32 of a padded
+    # value: eight blocks of sixteen tokens beside the null block.
+    engine = build_tiny_engine(llama_folder, kv_cache_bytes=9 * 16 * 640)
     assert engine.limits.num_cache_tokens == engine.limits.max_model_len == 128
 
     with pytest.raises(RequestRejected, match="128"):
@@ -91,7 +92,7 @@ def test_failure_while_a_token_is_added_ends_that_request_alone(
     def fail(token: int) -> str:
         raise ValueError("no text for this token")
 
-    monkeypatch.setattr(engine._texts["a"], "push", fail)
+    monkeypatch.setattr(engine._requests["a"][0].text, "push", fail)
     completions = drain(engine)
 
     assert completions["a"].finish_reason is FinishReason.ERROR

@@ -1,156 +1,192 @@
-"""Scheduling and block books, without a network."""
+"""What goes into a step, without a network."""
 
 from __future__ import annotations
 
 import pytest
 
-from engine.block_manager import BlockManager
-from engine.protocol import EngineError, EngineRequest, Room
-from engine.scheduler import Scheduler, StepPlan
-from engine.sequence import Sequence
-
-CHUNK = 128
-
-
-def make_scheduler(*, num_blocks: int = 64, seats: int = 4, budget: int = CHUNK + 64) -> Scheduler:
-    return Scheduler(BlockManager(num_blocks, block_size=16), max_num_seqs=seats, token_budget=budget)
-
-
-def make_sequence(
-    name: str, prompt: int, max_tokens: int, *, arrival: int = 0, priority: int = 0
-) -> Sequence:
-    request = EngineRequest(id=name, token_ids=range(prompt), max_tokens=max_tokens, priority=priority)
-    return Sequence(request, arrival=arrival)
-
-
-def perform(scheduler: Scheduler, plan: StepPlan) -> None:
-    """What an engine does with a plan, a token drawn from thin air."""
-    drawing = [span.sequence for span in plan.spans if span.samples]
-    scheduler.commit(plan)
-    for sequence in drawing:
-        sequence.token_ids.append(0)
-        if sequence.num_completion_tokens == sequence.request.max_tokens:
-            scheduler.remove(sequence)
+from engine.plan import StepPlan
+from engine.protocol import EngineError, Room
+from tests.engine.paper_engine import CHUNK, PaperEngine
 
 
 def spans_of(plan: StepPlan) -> list[tuple[str, int, int]]:
     return [(span.sequence.request.id, span.start, span.count) for span in plan.spans]
 
 
+def steps_to_first_token(paper: PaperEngine, id: str) -> int:
+    """Number of the step that drew the first token of a request."""
+    return next(
+        plan.step
+        for plan in paper.plans
+        if any(span.samples and span.sequence.request.id == id for span in plan.spans)
+    )
+
+
 def test_long_prompt_is_cut_on_the_grid_and_then_decoded() -> None:
-    scheduler = make_scheduler()
-    scheduler.add(make_sequence("a", 300, 2))
+    paper = PaperEngine(num_blocks=80)
+    paper.add([1] * 300, 2, id="a")
 
-    steps = []
-    while scheduler.has_work():
-        plan = scheduler.schedule()
-        steps += spans_of(plan)
-        perform(scheduler, plan)
+    paper.drain()
 
-    assert steps == [("a", 0, 128), ("a", 128, 128), ("a", 256, 44), ("a", 300, 1)]
+    steps = [span for plan in paper.plans for span in spans_of(plan)]
+    assert steps[:3] == [("a", 0, 128), ("a", 128, 128), ("a", 256, 44)]
+    assert steps[3:] in ([("a", 300, 1)], [])
 
 
-def test_decodes_advance_beside_a_long_prompt() -> None:
-    scheduler = make_scheduler()
-    scheduler.add(make_sequence("short", 10, 9))
-    perform(scheduler, scheduler.schedule())
-    scheduler.add(make_sequence("long", 400, 2, arrival=1))
+def test_chunk_after_a_found_prefix_ends_on_the_grid() -> None:
+    paper = PaperEngine(num_blocks=200)
+    paper.add([0] * 60, 1)
+    paper.drain()
+    paper.add([0] * 60 + [1] * 200, 1, id="b")
 
-    for step in range(4):
-        plan = scheduler.schedule()
-        assert spans_of(plan)[0] == ("short", 10 + step, 1)
-        assert spans_of(plan)[1][:2] == ("long", 128 * step)
-        perform(scheduler, plan)
+    paper.drain()
+
+    assert [spans_of(plan)[0] for plan in paper.plans[1:4]] == [("b", 60, 68), ("b", 128, 128), ("b", 256, 4)]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_decodes_advance_in_every_step_beside_a_long_prompt(late: bool) -> None:
+    """A decode is starved while a long prompt is computed."""
+    paper = PaperEngine(num_blocks=200, late=late)
+    (short,) = paper.add([1, 0, 1, 1, 0, 1, 0, 0, 1], 9, id="short")
+    paper.step()
+    paper.add([0] * 400, 2, id="long")
+
+    while short in paper.live:
+        plan = paper.step()
+        if short in paper.live and short.num_known_tokens != short.max_num_tokens:
+            assert plan.spans[0].sequence is short
+            assert plan.spans[0].is_decode
 
 
 def test_budget_bounds_a_step_and_chunks_are_never_cut_to_fit() -> None:
-    scheduler = make_scheduler(budget=2 * CHUNK + 4)
+    paper = PaperEngine(num_blocks=300, budget=2 * CHUNK + 4)
     for index, prompt in enumerate((500, 200, 90, 4)):
-        scheduler.add(make_sequence(str(index), prompt, 1, arrival=index))
+        paper.add([index] * prompt, 1)
 
-    first = scheduler.schedule()
-    perform(scheduler, first)
-    second = scheduler.schedule()
+    first, second = spans_of(paper.step()), spans_of(paper.step())
 
-    assert spans_of(first) == [("0", 0, 128), ("1", 0, 128), ("3", 0, 4)]
-    assert spans_of(second) == [("0", 128, 128), ("1", 128, 72)]
+    assert first == [("1", 0, 128), ("2", 0, 90), ("3", 0, 4)]
+    assert second == [("1", 128, 72), ("0", 0, 128)]
+
+
+@pytest.mark.parametrize("long_first", [False, True])
+def test_long_prompt_does_not_hold_up_short_ones(long_first: bool) -> None:
+    prompts = {"long": [1] * 1000, "short-a": [2] * 200, "short-b": [3] * 200}
+    order = ["long", "short-a", "short-b"] if long_first else ["short-a", "short-b", "long"]
+    alone, together = (PaperEngine(num_blocks=400, budget=2 * CHUNK + 4) for _ in range(2))
+    for id in ("short-a", "short-b"):
+        alone.add(prompts[id], 1, id=id)
+    for id in order:
+        together.add(prompts[id], 1, id=id)
+
+    alone.drain()
+    together.drain()
+
+    for id in ("short-a", "short-b"):
+        assert steps_to_first_token(together, id) == steps_to_first_token(alone, id)
+
+
+def test_short_prompts_without_end_do_not_starve_a_long_one() -> None:
+    """A long prompt waits forever behind short ones that keep coming."""
+    paper = PaperEngine(num_blocks=500, seats=8)
+    (long,) = paper.add([1] * 1000, 1, id="long")
+
+    for index in range(200):
+        for part in range(3):
+            paper.add([2 + (3 * index + part) % 50] * 100, 1)
+        paper.step()
+        if long not in paper.live:
+            break
+
+    assert long not in paper.live
+    # Eight chunks, each after four steps of patience at the most.
+    assert len(paper.plans) <= 8 * 5 + 1
 
 
 def test_blocks_for_prompt_and_completion_are_booked_at_once() -> None:
-    scheduler = make_scheduler(num_blocks=4)
-    sequence = make_sequence("a", 17, 16)
-    scheduler.add(sequence)
+    paper = PaperEngine(num_blocks=16, block_size=4)
+    (sequence,) = paper.add([1] * 17, 16)
 
-    scheduler.schedule()
+    paper.step()
 
-    assert len(sequence.block_table) == 3
-    assert scheduler.room() == Room(seats=3, cache_tokens=16)
-
-
-def test_large_request_at_the_head_is_not_overtaken() -> None:
-    scheduler = make_scheduler(num_blocks=8)
-    scheduler.add(make_sequence("first", 60, 4))
-    perform(scheduler, scheduler.schedule())
-    scheduler.add(make_sequence("large", 100, 20, arrival=1))
-    scheduler.add(make_sequence("small", 1, 1, arrival=2))
-
-    scheduler.schedule()
-    waiting = [sequence.request.id for sequence in scheduler.waiting]
-
-    assert waiting == ["large", "small"]
+    assert len(sequence.block_table) == 5
+    assert paper.scheduler.room() == Room(seats=3, cache_tokens=16 * 4 - 36)
 
 
 def test_priority_comes_before_arrival() -> None:
-    scheduler = make_scheduler(seats=1)
-    for arrival, priority in enumerate((3, 1, 2, 1)):
-        scheduler.add(make_sequence(str(arrival), 4, 1, arrival=arrival, priority=priority))
+    paper = PaperEngine(seats=1)
+    for priority in (3, 1, 2, 1):
+        paper.add([1] * 4, 1, priority=priority)
 
-    assert [sequence.request.id for sequence in scheduler.waiting] == ["1", "3", "2", "0"]
+    assert [sequence.request.id for sequence in paper.scheduler.waiting] == ["1", "3", "2", "0"]
 
 
-def test_sequence_that_could_never_fit_is_refused() -> None:
-    scheduler = make_scheduler(num_blocks=8)
-
+def test_request_that_could_never_fit_is_refused_and_the_others_finish() -> None:
+    """A request that fits the model but not the cache blocks the queue forever."""
+    paper = PaperEngine(num_blocks=8)
     with pytest.raises(EngineError, match="never fit"):
-        scheduler.add(make_sequence("a", 120, 9))
+        paper.add([1] * 30, 3)
+    for index in range(5):
+        paper.add([index], 8)
 
-    assert not scheduler.has_work()
+    paper.drain()
+
+    assert len(paper.completions) == 5
+
+
+@pytest.mark.parametrize("admission", ["reserve", "optimistic"])
+def test_two_prompts_that_fill_the_cache_both_finish(admission: str) -> None:
+    """Two half-computed prompts hold all blocks, and neither can go on."""
+    paper = PaperEngine(num_blocks=100, admission=admission)
+    for token in (0, 1):
+        paper.add([token] * 230, 10)
+
+    paper.drain()
+
+    assert len(paper.completions) == 2
 
 
 def test_stall_is_an_error_with_a_dump() -> None:
-    blocks = BlockManager(4, block_size=16)
-    scheduler = Scheduler(blocks, max_num_seqs=4, token_budget=CHUNK + 4)
-    blocks.book(make_sequence("leaked", 60, 4))
-    scheduler.add(make_sequence("stuck", 4, 4))
+    """Sequences wait, nothing runs, and the engine spins in silence."""
+    paper = PaperEngine(num_blocks=4)
+    leaked = PaperEngine().add([1] * 8, 4)[0]
+    paper.blocks.book(leaked)
+    paper.add([1] * 4, 4, id="stuck")
 
-    with pytest.raises(EngineError, match=r"stalled: 0 of 4 blocks free.*'stuck'"):
-        scheduler.schedule()
+    with pytest.raises(EngineError, match=r"stalled: 1 of 4 blocks free.*'stuck'"):
+        paper.step()
+
+
+def test_nothing_is_planned_past_the_last_token() -> None:
+    """With a step planned ahead, a sequence at its length would be computed once more."""
+    paper = PaperEngine(late=True)
+    (sequence,) = paper.add([1, 0, 0], 2)
+
+    paper.step()
+    paper.step()
+    empty = paper.step()
+
+    assert empty.is_empty
+    assert sequence not in paper.live
 
 
 def test_too_small_a_budget_is_refused() -> None:
     with pytest.raises(EngineError, match="budget"):
-        make_scheduler(seats=8, budget=CHUNK + 7)
+        PaperEngine(seats=8, budget=CHUNK + 7)
 
 
-def test_double_booking_and_overbooking_are_errors() -> None:
-    blocks = BlockManager(2, block_size=16)
-    sequence = make_sequence("a", 20, 1)
-    blocks.book(sequence)
+def test_figures_tell_seats_and_unused_slots() -> None:
+    paper = PaperEngine(num_blocks=40, seats=2, prefix_caching=False)
+    for token in (0, 1, 2):
+        paper.add([token] * 9, 8)
 
-    with pytest.raises(EngineError, match="already"):
-        blocks.book(sequence)
-    with pytest.raises(EngineError, match="no blocks left"):
-        blocks.book(make_sequence("b", 1, 1))
+    paper.step()
 
-
-def test_integrity_check_finds_a_lost_and_a_doubled_block() -> None:
-    blocks = BlockManager(3, block_size=16)
-    sequence = make_sequence("a", 20, 1)
-    blocks.book(sequence)
-    blocks.check_integrity([sequence])
-
-    with pytest.raises(EngineError, match="balance"):
-        blocks.check_integrity([])
-    sequence.block_table.append(sequence.block_table[0])
-    with pytest.raises(EngineError, match="1 counted twice"):
-        blocks.check_integrity([sequence])
+    figures = paper.scheduler.figures()
+    assert (figures.num_running, figures.num_waiting, figures.num_seats) == (2, 1, 2)
+    assert (figures.backlog_occupied_seats, figures.backlog_available_seats) == (2, 2)
+    assert figures.num_computed_tokens == 18
+    # Nine tokens lie in three blocks of four.
+    assert figures.blocks.num_unused_slots == 2 * 3
+    assert figures.blocks.num_used_blocks == 6

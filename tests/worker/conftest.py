@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from engine.protocol import Room
+from engine.token_bytes import TokenBytes as MappedBytes
+from engine.tokenizer import Tokenizer
 from models.database import Database
 from models.migrate import migrate
 from models.queue import JobQueue
-from tests.engine.tiny_model import make_tiny_model
+from tests.engine.tiny_model import make_tiny_model, train_tokenizer
 from tests.models.pipeline import Pipeline as Backlog
 from tests.worker.lease_book import LeaseBook
+from worker.logprob_body import TokenBytes
 from worker.pipeline import Pipeline
 
 
@@ -48,6 +51,13 @@ def backlog(database: Database, queue: JobQueue, redis_url: str, project_id: str
 def pipeline() -> Pipeline:
     """What the stages share, for an engine of four seats and 4,000 tokens."""
     return Pipeline(Room(4, 4000), LeaseBook())
+
+
+@pytest.fixture(scope="session")
+def token_bytes() -> TokenBytes:
+    """The bytes of the tiny model's tokens."""
+    tokenizer = Tokenizer(train_tokenizer(), eos_token_ids=frozenset({1}), template=None)
+    return MappedBytes(tokenizer).of
 
 
 @pytest.fixture(scope="session")

@@ -92,7 +92,7 @@ def test_a_job_is_announced_with_its_prompt_before_it_speaks(pipeline: Pipeline)
     with running(pipeline, FakeEngine()) as events:
         eventually(ended(events, "job_a"))
 
-    assert events[0] == Admitted(job.job, 3)
+    assert events[0] == Admitted(job.job, job.request)
     assert isinstance(events[1], Stepped)
 
 

@@ -147,6 +147,45 @@ def test_sampling_is_passed_on_with_the_seed_of_the_job(preparer: Preparer) -> N
     assert sampling.seed == job.seed == 7
 
 
+def test_everything_about_the_draw_is_passed_on(preparer: Preparer) -> None:
+    request = prepared(
+        preparer,
+        completion(
+            min_p=0.1,
+            presence_penalty=-1,
+            frequency_penalty=0.5,
+            repetition_penalty=1.2,
+            logit_bias={"17": -100, "5": 2.5},
+            min_tokens=3,
+            logprobs=2,
+            n=4,
+        ),
+    ).request
+
+    sampling = request.sampling
+    assert (sampling.min_p, sampling.min_tokens, sampling.num_logprobs) == (0.1, 3, 2)
+    penalties = (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty)
+    assert penalties == (-1.0, 0.5, 1.2)
+    assert sampling.logit_bias == ((17, -100.0), (5, 2.5))
+    assert request.n == 4
+    assert prepared(preparer, chat(logprobs=True, top_logprobs=20)).request.sampling.num_logprobs == 20
+
+
+def test_every_choice_costs_its_tokens(preparer: Preparer) -> None:
+    found = prepared(preparer, completion(max_tokens=5, n=3))
+
+    assert found.cost_tokens == len(found.request.token_ids) + 15
+
+
+def test_min_tokens_makes_room_for_itself_and_is_refused_without(preparer: Preparer) -> None:
+    assert prepared(preparer, chat(min_tokens=30)).request.max_tokens == 30
+
+    found = refused(preparer, chat(min_tokens=MAX_MODEL_LEN))
+
+    assert (found.code, found.param) == ("context_length_exceeded", "body.min_tokens")
+    assert "min_tokens asks for 64 more" in found.message
+
+
 def test_null_means_the_default(preparer: Preparer) -> None:
     plain = prepared(preparer, completion()).request
 

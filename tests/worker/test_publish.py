@@ -3,10 +3,11 @@ from __future__ import annotations
 import json
 import queue
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
-from engine.protocol import EngineOutput, FinishReason
+from engine.protocol import EngineOutput, EngineRequest, FinishReason
 from models.consumer import Consumer, Entry
 from models.job_store import JobStore
 from models.lease import ClaimedJob, WindowRecord, claim, rescue
@@ -18,19 +19,29 @@ from tests.models.pipeline import Pipeline as Backlog
 from tests.services.redis_server import ValkeyServer
 from tests.worker.listening import listening
 from worker.events import Admitted, Refused, Stepped
+from worker.logprob_body import TokenBytes
 from worker.pipeline import Pipeline
 from worker.publish import Publisher
+
+#: What the engine was asked for, for any of the jobs.
+REQUEST = EngineRequest("job", [1, 2, 3, 4, 5], 8)
 
 
 class Desk:
     """A publisher, and the jobs that it hears about."""
 
-    def __init__(self, backlog: Backlog, pipeline: Pipeline, signals: Signals) -> None:
+    def __init__(
+        self, backlog: Backlog, pipeline: Pipeline, signals: Signals, token_bytes: TokenBytes
+    ) -> None:
         self.backlog = backlog
         self.pipeline = pipeline
         self.consumer = backlog.consumer("w1")
         self.publisher = Publisher(
-            pipeline, database=backlog.database, consumer=self.consumer, signals=signals
+            pipeline,
+            database=backlog.database,
+            consumer=self.consumer,
+            signals=signals,
+            token_bytes=token_bytes,
         )
 
     def claim(self, count: int = 1) -> list[ClaimedJob]:
@@ -48,7 +59,7 @@ class Desk:
 
     def answer(self, job: ClaimedJob, reason: FinishReason = FinishReason.STOP) -> None:
         """Tell of a job that ran for two steps."""
-        self.pipeline.events.put(Admitted(job, 5))
+        self.pipeline.events.put(Admitted(job, REQUEST))
         self.step(EngineOutput(job.id, (7,), "hi"))
         self.step(EngineOutput(job.id, finish_reason=reason))
 
@@ -76,8 +87,8 @@ def signals(redis_url: str) -> Iterator[Signals]:
 
 
 @pytest.fixture
-def desk(backlog: Backlog, pipeline: Pipeline, signals: Signals) -> Desk:
-    return Desk(backlog, pipeline, signals)
+def desk(backlog: Backlog, pipeline: Pipeline, signals: Signals, token_bytes: TokenBytes) -> Desk:
+    return Desk(backlog, pipeline, signals, token_bytes)
 
 
 def test_an_answer_is_stored_and_its_entry_and_lease_go(desk: Desk) -> None:
@@ -94,10 +105,26 @@ def test_an_answer_is_stored_and_its_entry_and_lease_go(desk: Desk) -> None:
     assert desk.pipeline.leases.all() == []
 
 
+def test_a_job_with_choices_is_stored_once_all_have_ended(desk: Desk) -> None:
+    (job,) = desk.claim()
+    desk.pipeline.events.put(Admitted(job, replace(REQUEST, n=2)))
+    desk.step(EngineOutput(job.id, (1,), "b", choice=1, finish_reason=FinishReason.LENGTH))
+    desk.step(EngineOutput(job.id, (2,), "a"))
+    desk.step(EngineOutput(job.id, finish_reason=FinishReason.STOP))
+
+    desk.publish()
+
+    row, result = desk.backlog.job(job.id), desk.result(job.id)
+    assert (row.status, row.num_completion_tokens) == ("succeeded", 2)
+    assert result is not None
+    choices = json.loads(result.body or "")["choices"]
+    assert [(each["text"], each["finish_reason"]) for each in choices] == [("a", "stop"), ("b", "length")]
+
+
 def test_answers_of_jobs_that_run_together_are_kept_apart(desk: Desk) -> None:
     jobs = desk.claim(3)
     for job in jobs:
-        desk.pipeline.events.put(Admitted(job, 5))
+        desk.pipeline.events.put(Admitted(job, REQUEST))
     for text in ("a", "b"):
         desk.step(*[EngineOutput(job.id, (1,), f"{job.id}{text} ") for job in jobs])
     desk.step(*[EngineOutput(job.id, finish_reason=FinishReason.STOP) for job in reversed(jobs)])
@@ -192,7 +219,9 @@ def test_an_answer_under_a_stale_token_is_discarded_and_the_owner_keeps_the_job(
     assert desk.result(stale.id) is None
 
 
-def test_redis_away_does_not_keep_an_answer_from_being_stored(backlog: Backlog, pipeline: Pipeline) -> None:
+def test_redis_away_does_not_keep_an_answer_from_being_stored(
+    backlog: Backlog, pipeline: Pipeline, token_bytes: TokenBytes
+) -> None:
     nowhere = "unix:///nowhere/redis.sock"
     lost_queue = JobQueue(nowhere, "test")
     consumer, signals = Consumer(lost_queue, nowhere, model=MODEL, name="w1"), Signals(nowhere, "test")
@@ -202,7 +231,9 @@ def test_redis_away_does_not_keep_an_answer_from_being_stored(backlog: Backlog, 
     pipeline.events.put(Refused(job, "invalid_value", "No."))
     pipeline.events.put(None)
 
-    Publisher(pipeline, database=backlog.database, consumer=consumer, signals=signals).run()
+    Publisher(
+        pipeline, database=backlog.database, consumer=consumer, signals=signals, token_bytes=token_bytes
+    ).run()
 
     assert backlog.job(job.id).status == JobStatus.FAILED
     assert pipeline.leases.all() == []

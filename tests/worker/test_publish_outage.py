@@ -18,6 +18,7 @@ from models.signals import Signals
 from tests.models.pipeline import Pipeline as Backlog
 from tests.services.postgres_server import PostgresServer
 from worker.events import Refused
+from worker.logprob_body import TokenBytes
 from worker.pipeline import Pipeline
 from worker.publish import Publisher
 
@@ -88,12 +89,14 @@ def refused(backlog: Backlog, pipeline: Pipeline) -> ClaimedJob:
 
 @pytest.fixture
 def publishing(
-    backlog: Backlog, pipeline: Pipeline, redis_url: str, database_url: str, refused: ClaimedJob
+    backlog: Backlog, pipeline: Pipeline, redis_url: str, token_bytes: TokenBytes, refused: ClaimedJob
 ) -> Iterator[threading.Thread]:
     """A publisher's thread, to be started."""
     signals = Signals(redis_url, "test")
     consumer = backlog.consumer("w1")
-    publisher = Publisher(pipeline, database=backlog.database, consumer=consumer, signals=signals)
+    publisher = Publisher(
+        pipeline, database=backlog.database, consumer=consumer, signals=signals, token_bytes=token_bytes
+    )
     thread = threading.Thread(target=publisher.run)
     yield thread
     pipeline.stopping.set()

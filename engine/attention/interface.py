@@ -1,0 +1,82 @@
+"""Our attention as transformers sees it: registered under our own name.
+
+transformers' layers call `paged_attention` with the step's rows; which rows belong to which
+sequence comes from the forward context, since some families drop extra arguments on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import torch
+from transformers import AttentionInterface
+
+from engine.attention.probe import ShapeProbe
+from engine.attention.scoring import Scoring
+from engine.batch import Batch
+from engine.cache import KVCache
+from engine.protocol import EngineError
+
+#: The name under which transformers finds our attention.
+ATTENTION_NAME = "headrace_paged"
+
+
+class Forward(Protocol):
+    """The attention of one step: where its rows are written and what they attend to."""
+
+    def attend(
+        self, layer: int, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scoring: Scoring
+    ) -> torch.Tensor:
+        """Keep keys and values [rows, heads, width], then answer the queries, [rows, H, width]."""
+        ...
+
+
+class Attention(Protocol):
+    """A way to attend: makes the forward pass of a step, batch after batch."""
+
+    def __call__(self, batch: Batch, cache: KVCache) -> Forward: ...
+
+
+_forward: ContextVar[Forward] = ContextVar("headrace_forward")
+
+
+@contextmanager
+def forward_context(forward: Forward) -> Iterator[None]:
+    """Make every attention layer called inside belong to this forward pass."""
+    token = _forward.set(forward)
+    try:
+        yield
+    finally:
+        _forward.reset(token)
+
+
+def paged_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """transformers' attention signature: query [1, H, T, D], key and value [1, Hkv, T, D]."""
+    forward = _forward.get()
+    scale = options.get("scaling")
+    scoring = Scoring(
+        scale=query.shape[-1] ** -0.5 if scale is None else float(scale),
+        window=options.get("sliding_window"),
+        softcap=options.get("softcap"),
+        sinks=options.get("s_aux"),
+    )
+    layer = module.layer_idx
+    if not isinstance(layer, int):
+        raise EngineError(f"{type(module).__name__} does not say which layer it is")
+    if isinstance(forward, ShapeProbe):
+        forward.note(module, key, value, attention_mask)
+    rows = (query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1))
+    return forward.attend(layer, *rows, scoring)[None], None
+
+
+AttentionInterface.register(ATTENTION_NAME, paged_attention)

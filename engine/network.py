@@ -1,0 +1,42 @@
+"""A loaded network, ready to compute steps on our cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from engine.attention.interface import Attention, forward_context
+from engine.batch import Batch
+from engine.cache import KVCache, LayerShape
+from engine.protocol import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """transformers' model, what it keeps per layer, and its largest position and token id.
+
+    `is_exact` says that a row's logits are the same, bit for bit, whatever is computed beside it.
+    """
+
+    model: PreTrainedModel
+    layers: dict[int, LayerShape]
+    attention: Attention
+    max_position: int | None
+    vocab_size: int
+    is_exact: bool
+
+    def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
+        """Compute a step; logits [sampled rows, vocabulary] in float32."""
+        with forward_context(self.attention(batch, cache)):
+            output = self.model(
+                input_ids=batch.input_ids[None],
+                position_ids=batch.positions[None],
+                use_cache=False,
+                logits_to_keep=batch.sample_rows,
+            )
+        logits = output.logits[0]
+        if not isinstance(logits, torch.Tensor):
+            raise EngineError(f"{type(self.model).__name__} returned no logits")
+        return logits.float()

@@ -7,9 +7,9 @@ from typing import Annotated, TypeVar
 
 from flask import request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
 
 from models.errors import Fault, InvalidRequest
+from models.faults import read_faults
 from models.tables.job import JobStatus
 
 _PREFERRED_WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?([^,;"]*)"?\s*(?=[,;]|$)', re.IGNORECASE)
@@ -61,7 +61,7 @@ def read_query(shape: type[_Q]) -> _Q:
     try:
         return shape.model_validate(request.args.to_dict())
     except ValidationError as error:
-        raise InvalidRequest([_fault(found) for found in error.errors()]) from error
+        raise InvalidRequest(read_faults(error)) from error
 
 
 def preferred_wait_seconds() -> float | None:
@@ -79,11 +79,3 @@ def refuse_nul() -> None:
     """Raise InvalidRequest for a NUL character in path or query, which PostgreSQL cannot compare."""
     if "\x00" in request.path or any("\x00" in value for value in request.args.values()):
         raise InvalidRequest([Fault("invalid_value", "The address holds a NUL character.")])
-
-
-def _fault(found: ErrorDetails) -> Fault:
-    param = str(found["loc"][0])
-    if found["type"] == "extra_forbidden":
-        return Fault("unsupported_parameter", f"{param} is not supported here.", param)
-    text = found["msg"]
-    return Fault("invalid_value", f"{param}: {text[:1].lower()}{text[1:]}.", param)

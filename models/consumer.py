@@ -48,6 +48,17 @@ end
 return kept
 """
 
+# KEYS[1] stream · ARGV[1] consumer. XGROUP DELCONSUMER deletes what is pending under the name.
+_LEAVE = """
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], 'w')) do
+  if consumer[2] == ARGV[1] and consumer[4] == 0 then
+    return redis.call('XGROUP', 'DELCONSUMER', KEYS[1], 'w', ARGV[1])
+  end
+end
+return 0
+"""
+
 
 class Entry(NamedTuple):
     """A delivered entry: pending under a consumer until it is acknowledged."""
@@ -70,6 +81,7 @@ class Consumer:
         self._redis = connect(url)
         self._acknowledge = self._redis.register_script(_ACKNOWLEDGE)
         self._renew = self._redis.register_script(_RENEW)
+        self._leave = self._redis.register_script(_LEAVE)
         # A blocking read needs a connection of its own, whose timeout is above the time it may block.
         self._reader = connect(url, timeout_seconds=MAX_BLOCK_SECONDS + _MARGIN_SECONDS)
         self._reading = threading.Lock()
@@ -117,6 +129,12 @@ class Consumer:
             for lane, stream in self._streams.items():
                 found += self._reclaim(lane, stream, int(idle_seconds * 1000))
         return found
+
+    def leave(self) -> None:
+        """Give the name back, unless entries are still pending under it: they would be lost."""
+        with queue_errors():
+            for stream in self._streams.values():
+                self._leave(keys=[stream], args=[self.name])
 
     def close(self) -> None:
         self._redis.close()

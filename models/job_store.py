@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, load_only
 
 from models.database import Database
 from models.errors import JobAlreadyFinished, JobNotFound
@@ -29,7 +29,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job with its texts."""
+    """A job with its metadata, its result and its window; the body it was asked with stays where it is."""
 
     job: Job
     request: JobRequest
@@ -139,6 +139,8 @@ def _records(session: Session, job_ids: Sequence[str]) -> list[JobRecord]:
         .outerjoin(JobResult, JobResult.job_id == Job.id)
         .outerjoin(Window, Window.id == Job.window_id)
         .where(Job.id.in_(job_ids))
+        # What the client sent may be long, and is not shown.
+        .options(load_only(JobRequest.job_id, JobRequest.metadata_text, raiseload=True))
     ).all()
     found = {row[0].id: JobRecord(*row) for row in rows}
     return [found[job_id] for job_id in job_ids]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
@@ -16,9 +16,9 @@ from pydantic import (
     ValidationError,
     field_validator,
 )
-from pydantic_core import ErrorDetails
 
 from models.errors import Fault, InvalidRequest
+from models.faults import read_faults
 from models.request import CHAT_COMPLETIONS, COMPLETIONS, ENDPOINTS, InferenceBody, estimate_cost
 from models.settings import Settings
 from models.tables.job import Lane
@@ -113,7 +113,7 @@ def read_submission(value: Any, settings: Settings) -> JobDraft:
     try:
         submission = JobSubmission.model_validate(value)
     except ValidationError as error:
-        raise InvalidRequest(_faults(error, "")) from error
+        raise InvalidRequest(read_faults(error)) from error
     endpoint = submission.endpoint or (COMPLETIONS if "prompt" in submission.body else CHAT_COMPLETIONS)
     body = read_body(endpoint, submission.body, settings)
     return JobDraft(
@@ -139,7 +139,7 @@ def read_list_submission(
     try:
         metadata = ListSubmission.model_validate(value).metadata
     except ValidationError as error:
-        faults += _faults(error, "")
+        faults += read_faults(error)
     try:
         drafts = read_list(value.get("requests"), settings)
     except InvalidRequest as error:
@@ -185,7 +185,7 @@ def read_body(endpoint: str, body: Mapping[str, Any], settings: Settings) -> Inf
     try:
         found = shape.model_validate({"model": allowed[0], **body} if len(allowed) == 1 else body)
     except ValidationError as error:
-        raise InvalidRequest(_faults(error, "body.")) from error
+        raise InvalidRequest(read_faults(error, "body.")) from error
     if found.model not in allowed:
         message = f"The model {found.model!r} is not served here; allowed: {', '.join(allowed)}."
         raise InvalidRequest([Fault("model_not_found", message, "body.model")])
@@ -195,56 +195,3 @@ def read_body(endpoint: str, body: Mapping[str, Any], settings: Settings) -> Inf
 def _in_list(fault: Fault, line: int) -> Fault:
     param = f"requests[{line}]" + (f".{fault.param}" if fault.param else "")
     return Fault(fault.code, fault.message, param, line)
-
-
-def _faults(error: ValidationError, prefix: str) -> Sequence[Fault]:
-    """Translate pydantic's findings; of a field's alternatives the best match counts."""
-    faults: dict[str, Fault] = {}
-    for found in error.errors():
-        param = prefix + _path(found["loc"])
-        if param not in faults or faults[param].code == "invalid_type":
-            faults[param] = Fault(_code(found), _message(found, param), param)
-    shallow = {param for param in faults for other in faults if other.startswith((param + ".", param + "["))}
-    return [fault for param, fault in faults.items() if param not in shallow]
-
-
-def _path(location: Sequence[int | str]) -> str:
-    path = ""
-    for part in location:
-        if isinstance(part, int):
-            path += f"[{part}]"
-        elif _is_field(part):
-            path += f".{part}" if path else part
-    return path
-
-
-def _is_field(part: str) -> bool:
-    # In the place of a union's member pydantic puts its name, as in `constrained-str` or `list[…]`.
-    # Digits are a key: of token ids, or of metadata.
-    return part.isdigit() or (part.isidentifier() and part not in {"str", "list", "int", "float", "datetime"})
-
-
-def _code(found: ErrorDetails) -> str:
-    kind = found["type"]
-    if kind == "extra_forbidden" or _asks_for_more(found):
-        return "unsupported_parameter"
-    if kind == "missing":
-        return "missing_required_parameter"
-    return "invalid_type" if kind.endswith("_type") else "invalid_value"
-
-
-def _asks_for_more(found: ErrorDetails) -> bool:
-    # A field of the body that is known, but only in the form that changes nothing.
-    return found["type"] == "literal_error" and found["loc"][0] in {"stream", "echo"}
-
-
-def _message(found: ErrorDetails, param: str) -> str:
-    kind = found["type"]
-    if kind == "extra_forbidden":
-        return f"{param} is not supported here."
-    if kind == "missing":
-        return f"{param} is required."
-    if _asks_for_more(found):
-        return f"{param} is supported only as {found['ctx']['expected']}."
-    text = found["msg"].removeprefix("Value error, ")
-    return f"{param}: {text[:1].lower()}{text[1:]}."

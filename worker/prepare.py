@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,6 +15,7 @@ from models.lease import ClaimedJob
 from models.request import ENDPOINTS, ChatBody, InferenceBody
 from models.strict_json import parse_json
 from models.tables.job import Lane
+from worker.deadline import monotonic_deadline
 from worker.events import ReadyJob, Refused
 
 #: The engine runs lower numbers first.
@@ -95,13 +94,6 @@ def _sampling(request: InferenceBody, seed: int) -> SamplingParams:
         min_tokens=request.min_tokens,
         num_logprobs=request.num_logprobs,
     )
-
-
-def monotonic_deadline(deadline_at: datetime | None) -> float | None:
-    """Translate a time into this process's monotonic seconds."""
-    if deadline_at is None:
-        return None
-    return time.monotonic() + (deadline_at - datetime.now(UTC)).total_seconds()
 
 
 def _prompt_param(request: InferenceBody) -> str:

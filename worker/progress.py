@@ -37,7 +37,7 @@ class HangDetector:
 
     def __init__(self, max_step_seconds: float) -> None:
         self._max_step_seconds = max_step_seconds
-        self._num_steps = -1
+        self._num_steps: int | None = None
         self._since = 0.0
 
     def is_hung(self, progress: tuple[int, bool], *, now: float) -> bool:

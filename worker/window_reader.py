@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from models.consumer import MAX_BLOCK_SECONDS, Consumer, Entry
 from models.errors import QueueUnavailable
 from models.tables.job import Lane
-from worker.prepare import monotonic_deadline
+from worker.deadline import monotonic_deadline
 from worker.window import (
     CloseReason,
     Member,

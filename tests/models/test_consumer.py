@@ -264,3 +264,23 @@ def test_a_redis_that_is_away_is_named_and_its_return_noticed(
     assert reader.read(ALL) == []
     fill(queue, "a")
     assert names_of(reader.read(ALL)) == ["a"]
+
+
+def test_a_consumer_that_leaves_is_forgotten_unless_something_is_pending(
+    any_redis_server: RedisServer, queue: JobQueue, consumer: MakeConsumer
+) -> None:
+    fill(queue, "a")
+    idle, busy = consumer("idle"), consumer("busy")
+    idle.read({Lane.BULK: 1})
+    taken = busy.read(ALL)
+
+    idle.leave()
+    busy.leave()
+
+    assert pending(any_redis_server, queue) == [("busy", 1)]
+    busy.acknowledge(taken)
+    busy.leave()
+    with any_redis_server.client() as client:
+        for lane in Lane:
+            names: Any = client.xinfo_consumers(queue.stream(MODEL, lane), GROUP)
+            assert names == []

@@ -181,6 +181,18 @@ def test_what_is_wrong_with_a_body_is_named(
     assert faults_of(lambda: read_submission({"body": body}, tiny)) == [(code, param)]
 
 
+def test_a_field_is_named_however_odd_its_name(tiny: Settings) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        read_submission({"body": {"prompt": "hi", "top-k": 1}, "str": 2}, tiny)
+    with pytest.raises(InvalidRequest) as of_body:
+        read_submission({"body": {"prompt": "hi", "top-k": 1}}, tiny)
+
+    assert [(fault.code, fault.param) for fault in refusal.value.faults] == [("unsupported_parameter", "str")]
+    assert [(fault.code, fault.param) for fault in of_body.value.faults] == [
+        ("unsupported_parameter", "body.top-k")
+    ]
+
+
 def test_all_faults_of_a_job_are_named_at_once(tiny: Settings) -> None:
     body = {"prompt": "", "max_tokens": 0, "best_of": 2}
 

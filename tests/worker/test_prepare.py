@@ -11,8 +11,9 @@ from engine.tokenizer import Tokenizer
 from models.lease import ClaimedJob
 from models.tables.job import Lane
 from tests.worker.job_examples import chat, claimed, completion
+from worker.deadline import monotonic_deadline
 from worker.events import ReadyJob, Refused
-from worker.prepare import Preparer, monotonic_deadline
+from worker.prepare import Preparer
 
 MAX_MODEL_LEN = 64
 

@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx2
 
@@ -59,7 +60,8 @@ class Client:
         self, path: str, body: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
     ) -> dict[str, Any]:
         """Send a body, or none, and return the answer."""
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        key = _sendable(idempotency_key or "", "--idempotency-key")
+        headers = {"Idempotency-Key": key} if key else {}
         return self._send("POST", path, json=body, headers=headers)
 
     def __enter__(self) -> Self:
@@ -72,7 +74,7 @@ class Client:
 
     def _send(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         try:
-            answer = self._http.request(method, path, **options)
+            answer = self._http.request(method, quote(path), **options)
         except httpx2.TimeoutException as error:
             raise ApiUnreachable(f"{self._url} does not answer in time; try again") from error
         except httpx2.HTTPError as error:
@@ -117,15 +119,23 @@ def _fault_text(fault: Mapping[str, Any]) -> str:
 
 def _key(settings: Settings) -> str:
     if settings.api_key is not None:
-        return settings.api_key.get_secret_value()
+        return _sendable(settings.api_key.get_secret_value(), "HEADRACE_API_KEY")
     path = settings.data_dir / "api_key"
     try:
-        return path.read_text().strip()
+        # Another encoding's characters are refused below, like all that no header may hold.
+        return _sendable(path.read_text(encoding="latin-1").strip(), str(path))
     except OSError as error:
         raise StartupError(
             f"no API key: {path} cannot be read ({error.strerror}); set HEADRACE_API_KEY, "
             "or give the server's folder with --data-dir"
         ) from error
+
+
+def _sendable(text: str, name: str) -> str:
+    """Return what may stand in a header. Raises StartupError, without the text, which may be a secret."""
+    if not (text.isascii() and text.isprintable()):
+        raise StartupError(f"{name} may hold printable ASCII characters only, and no line breaks")
+    return text
 
 
 def _is_loopback(host: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -53,6 +54,10 @@ def _root(
 
 def main() -> None:
     """Run the command line of this process and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a character shows a question mark; nothing stops for that.
+            stream.reconfigure(errors="replace")
     sys.exit(run_command(sys.argv[1:]))
 
 
@@ -62,6 +67,8 @@ def run_command(arguments: Sequence[str]) -> int:
     0: done. 1: it failed, or some of its jobs did. 2: it could not start, or was not understood.
     130: interrupted. What went wrong is said on stderr in one line.
     """
+    if any("\udc80" <= character <= "\udcff" for argument in arguments for character in argument):
+        return _refuse("the arguments hold bytes that are not UTF-8", 2)
     try:
         code = app(args=list(arguments) or ["--help"], prog_name="headrace", standalone_mode=False)
     except StartupError as error:

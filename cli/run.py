@@ -46,6 +46,8 @@ def run(
 
     settings = load_settings(**flags)
     configure_logging(_quiet(settings))
+    if not output.name:
+        raise StartupError("the output has no name; give a file with -o")
     if source.resolve() == output.resolve():
         raise StartupError("the output would replace the input; give another -o")
     folder = RunFolder(output)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import StartupError
-from models.settings import Settings
+from models.settings import Settings, sqlite_url
 
 #: Raise it when the state of an older release can no longer be gone on with.
 _FORMAT = 1
@@ -56,15 +56,16 @@ class RunFolder:
     """`<output>.headrace/`: the identity of the run, its database, and its Valkey."""
 
     def __init__(self, output: Path) -> None:
-        self.output = output
-        self.path = output.with_name(output.name + ".headrace")
+        # What a link points at is written, and not put in the place of the link.
+        self.output = output.resolve() if output.is_symlink() else output
+        self.path = self.output.with_name(self.output.name + ".headrace")
         self._state = self.path / "state.json"
         self._batch = self.path / "batch_id"
 
     @property
     def database_url(self) -> str:
         """The run's own database."""
-        return f"sqlite:///{self.path.absolute() / 'headrace.db'}"
+        return sqlite_url(self.path.absolute() / "headrace.db")
 
     @property
     def batch_id(self) -> str | None:
@@ -78,8 +79,9 @@ class RunFolder:
 
     def check_output(self, *, overwrite: bool) -> None:
         """Raise StartupError unless the output may be written. A run that was begun may always go on."""
-        if self.output.is_dir():
-            raise StartupError(f"{self.output} is a folder; give a file with -o")
+        if self.output.exists() and not self.output.is_file():
+            kind = "a folder" if self.output.is_dir() else "no ordinary file"
+            raise StartupError(f"{self.output} is {kind}; give a file with -o")
         if not self.output.parent.is_dir():
             raise StartupError(f"there is no folder {self.output.parent}; make it, or give another -o")
         if self.output.exists() and not self._state.exists() and not overwrite:

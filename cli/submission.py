@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +78,8 @@ def _body(body: BodyFlags) -> dict[str, Any]:
 
 
 def _settings(body: BodyFlags) -> dict[str, Any]:
+    if body.temperature is not None and not math.isfinite(body.temperature):
+        raise typer.BadParameter(f"--temperature takes a number, not {body.temperature}")
     named = {"model": body.model, "max_tokens": body.max_tokens, "temperature": body.temperature}
     return {name: value for name, value in named.items() if value is not None}
 
@@ -95,9 +98,12 @@ def _deadline(text: str | None) -> float | str | None:
     if text is None:
         return None
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
         return text
+    if not math.isfinite(seconds):
+        raise typer.BadParameter(f"--deadline takes a time or a number of seconds, not {text}")
+    return seconds
 
 
 def _parse(text: bytes) -> dict[str, Any]:

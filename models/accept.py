@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,11 +45,11 @@ class Submission:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of all that makes this request this request."""
-        digest = hashlib.sha256(dump_json([self.as_batch, self.metadata]).encode())
+        digest = hashlib.sha256(_canonical([self.as_batch, self.metadata]))
         for draft in self.drafts:
             # A deadline given in seconds moves between two tries of the same request, so it stays out.
             parts = [draft.endpoint, draft.lane, draft.body, draft.custom_id, draft.metadata]
-            digest.update(dump_json(parts).encode())
+            digest.update(_canonical(parts))
         return digest.hexdigest()
 
 
@@ -106,6 +107,11 @@ class Acceptance:
         except QueueUnavailable as error:
             # The rows say "dispatched" and have no entry: the reconciliation finds just those.
             _log.warning("append_failed", error=error.message, num_jobs=len(jobs))
+
+
+def _canonical(value: Any) -> bytes:
+    # The order of an object's keys says nothing.
+    return json.dumps(value, sort_keys=True, allow_nan=False).encode()
 
 
 def _find_known(session: Session, submission: Submission) -> str | None:

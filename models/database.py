@@ -20,6 +20,9 @@ _SQLITE_BUSY_SECONDS = 30
 #: How long PostgreSQL may take to answer a connect.
 _CONNECT_SECONDS = 5
 
+#: Errors that say that our statement was wrong, and not that the database is away or broken.
+_OUR_MISTAKES = (exc.IntegrityError, exc.DataError, exc.ProgrammingError, exc.NotSupportedError)
+
 #: Microseconds since 1970 by the database's own clock.
 _NOW = {
     "sqlite": text("SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 AS now"),
@@ -65,7 +68,9 @@ class Database:
         try:
             with Session(engine, expire_on_commit=False) as session, session.begin():
                 yield session
-        except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
+        except (exc.DatabaseError, exc.InterfaceError, exc.TimeoutError) as error:
+            if isinstance(error, _OUR_MISTAKES):
+                raise
             raise DatabaseUnavailable(f"the database does not answer: {_first_line(error)}") from error
 
     def close(self) -> None:

@@ -59,6 +59,6 @@ def _message(found: ErrorDetails, param: str) -> str:
     if kind == "missing":
         return f"{param} is required."
     if _asks_for_more(found):
-        return f"{param} is supported only as {found['ctx']['expected']}."
+        return f"{param} is supported only as {found['ctx']['expected'].lower()}."
     text = found["msg"].removeprefix("Value error, ")
     return f"{param}: {text[:1].lower()}{text[1:]}."

@@ -14,7 +14,7 @@ Streams are never trimmed: an entry goes only when its job's state is safe in SQ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import redis
@@ -24,6 +24,12 @@ from models.redis_client import connect, queue_errors
 from models.tables.job import Job, Lane
 
 GROUP = "w"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+#: Digits of the largest number in an entry.
+_MAX_DIGITS = 18
 
 #: Entries looked at by one XRANGE.
 _PAGE = 1000
@@ -44,18 +50,13 @@ class Ticket(NamedTuple):
     @classmethod
     def from_fields(cls, fields: Mapping[str, str]) -> Ticket:
         """Read a ticket from an entry; a cost or deadline that is no number counts as not given."""
-        deadline = _number(fields.get("d"))
-        return cls(
-            fields["r"],
-            _number(fields.get("c")) or 0,
-            None if deadline is None else datetime.fromtimestamp(deadline / 1e6, UTC),
-        )
+        return cls(fields["r"], _number(fields.get("c")) or 0, _time(_number(fields.get("d"))))
 
     def as_fields(self) -> dict[Any, Any]:
         """Write the ticket as an entry's fields."""
         fields = {"r": self.job_id, "c": self.cost_tokens}
         if self.deadline_at is not None:
-            fields["d"] = int(self.deadline_at.timestamp() * 1e6)
+            fields["d"] = (self.deadline_at - _EPOCH) // _MICROSECOND
         return fields
 
 
@@ -137,4 +138,16 @@ def create_group(client: redis.Redis, stream: str) -> None:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
+    # Longer ones are no number that we wrote, and may be too long to read.
+    return (
+        int(text)
+        if text is not None and len(text) <= _MAX_DIGITS and text.isascii() and text.isdigit()
+        else None
+    )
+
+
+def _time(microseconds: int | None) -> datetime | None:
+    try:
+        return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return None

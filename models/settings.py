@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -97,6 +98,18 @@ class Settings(BaseSettings):
     #: Longest prompt and completion together; default: what the model was made for.
     max_model_len: int | None = Field(default=None, ge=2)
     kv_cache_bytes: int = Field(default=2**30, ge=2**20)
+    #: Token positions in a cache block: 16, 32, 64 or 128.
+    block_size: int = Field(default=16, ge=1)
+    #: Host memory for the blocks of preempted sequences; on a CPU better spent on the KV cache.
+    host_cache_bytes: int = Field(default=0, ge=0)
+    #: Whether prompts that begin alike share what was computed for the first of them.
+    prefix_caching: bool = True
+    #: `reserve` books all the cache a request may need; `optimistic` runs more at once, and preempts.
+    admission: Literal["reserve", "optimistic"] = "reserve"
+    #: When sequences may join and leave; `static` and `window` are there to measure against.
+    batching: Literal["static", "window", "continuous"] = "continuous"
+    #: Numbers that the linear layers compute in, instead of float32: faster, and other texts.
+    quantize: Literal["int8"] | None = None
     #: Threads that torch computes with; default: all cores.
     num_threads: int | None = Field(default=None, ge=1)
     #: Completion length of a chat that names none; completions have OpenAI's 16.
@@ -116,7 +129,10 @@ class Settings(BaseSettings):
     @field_validator("data_dir")
     @classmethod
     def _expand(cls, value: Path) -> Path:
-        return value.expanduser().absolute()
+        try:
+            return value.expanduser().absolute()
+        except RuntimeError as error:
+            raise ValueError(f"{value} names no user's folder") from error
 
     @model_validator(mode="after")
     def _own_model_is_allowed(self) -> Settings:
@@ -139,7 +155,7 @@ class Settings(BaseSettings):
     def sql_url(self) -> str:
         """The database's URL; a bare `postgresql://` gets the driver we ship."""
         if self.database_url is None:
-            return f"sqlite:///{self.data_dir / 'headrace.db'}"
+            return sqlite_url(self.data_dir / "headrace.db")
         if self.database_url.startswith(("postgresql://", "postgres://")):
             return "postgresql+psycopg://" + self.database_url.partition("://")[2]
         return self.database_url
@@ -197,6 +213,11 @@ class Settings(BaseSettings):
         return found
 
 
+def sqlite_url(file: Path) -> str:
+    """Return the URL of a SQLite file, whatever characters its path holds."""
+    return "sqlite:///" + quote(str(file))
+
+
 def load_settings(*, bare_urls: bool = False, **flags: Any) -> Settings:
     """Read the settings; a flag that is None counts as not given.
 
@@ -217,6 +238,8 @@ def load_settings(*, bare_urls: bool = False, **flags: Any) -> Settings:
         raise StartupError(_describe(error)) from error
     except tomllib.TOMLDecodeError as error:
         raise StartupError(f"headrace.toml cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise StartupError(f"headrace.toml or .env is not UTF-8: {error}") from error
     return settings
 
 

@@ -29,4 +29,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stderr.flush()
+    # At once: a worker that broke may have threads in the middle of a computation, and to end the
+    # interpreter under them would abort with a message that says nothing.
+    os._exit(code)

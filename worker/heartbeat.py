@@ -1,7 +1,7 @@
 """The heartbeat: a small process, without torch, that keeps a worker's leases alive.
 
 It ends with its worker: the pipe between them closes. It does not renew for a worker that is stopped or a
-zombie, and it kills one whose step never ends, so that others may take the jobs over.
+zombie, and in the end it kills it, as it does one whose step never ends.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ class Heart:
         self._consumer = Consumer(queue, url, model=settings.served_name, name=worker_id)
         self._fleet = Fleet(self._database)
         self._hang = HangDetector(settings.max_step_seconds)
+        self._lively_at = time.monotonic()
         self._held: dict[str, Held] = {}
         self._figures: Mapping[str, float] = {}
 
@@ -116,7 +117,13 @@ class Heart:
                 os.kill(worker_pid, signal.SIGKILL)
                 return
             if process_state(worker_pid) not in _LIFELESS:
+                self._lively_at = time.monotonic()
                 self._beat()
+            elif time.monotonic() - self._lively_at > self._settings.max_step_seconds:
+                # Its jobs have gone to others; whoever supervises it starts another one.
+                _log.error("worker_lifeless", worker_id=self._worker_id, pid=worker_pid)
+                os.kill(worker_pid, signal.SIGKILL)
+                return
 
     def _take(self, message: Hold | Release | Figures) -> None:
         match message:

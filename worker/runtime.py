@@ -46,14 +46,15 @@ _FIGURES_SECONDS = 5.0
 def run_worker(settings: Settings) -> int:
     """Work until SIGTERM, and return the exit code: 1 if a part of the worker broke.
 
-    Raises StartupError or EngineError where it cannot start.
+    Raises StartupError or EngineError where it cannot start, ValueError for settings that do not go together.
     """
+    config = engine_config(settings)
     worker_id = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
     with ExitStack() as stack:
         connections = Connections.open(settings, worker_id)
         stack.callback(connections.close)
         tokenizer = Tokenizer.load(locate_checkpoint(settings.model, settings.checkpoint_dir))
-        engine = build_engine(engine_config(settings))
+        engine = build_engine(config)
         progress = Progress()
         leases = Leases(settings, worker_id, progress)
         stack.callback(leases.stop)
@@ -96,6 +97,7 @@ class Runtime:
             leases.listen(self._abort, self._lose_heartbeat)
             self._connections.fleet.join(self._card(worker_id))
             stack.callback(_tried, lambda: self._connections.fleet.leave(worker_id))
+            stack.callback(_tried, self._connections.consumer.leave)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: self._stages.ask_to_stop())
             _log.info("worker_ready", worker_id=worker_id, model=self._settings.served_name)
@@ -208,6 +210,12 @@ def engine_config(settings: Settings) -> EngineConfig:
         max_model_len=settings.max_model_len,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         kv_cache_bytes=settings.kv_cache_bytes,
+        block_size=settings.block_size,
+        host_cache_bytes=settings.host_cache_bytes,
+        prefix_caching=settings.prefix_caching,
+        admission=settings.admission,
+        batching=settings.batching,
+        quantize=settings.quantize,
         num_threads=settings.num_threads,
     )
 

@@ -37,8 +37,8 @@ class Stages:
                 run()
             except Exception:
                 # A stage that ended alone would leave a worker that looks alive and does nothing.
-                _log.exception("stage_failed", stage=name)
                 self.fail()
+                _log.exception("stage_failed", stage=name)
 
         thread = threading.Thread(target=guarded, name=name, daemon=True)
         thread.start()

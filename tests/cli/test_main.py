@@ -164,3 +164,36 @@ def test_the_commands_start_without_what_they_do_not_need() -> None:
     )
 
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("submit", "--prompt", "a\udcffb"),
+        ("submit", "--prompt", "hi", "--deadline", "nan"),
+        ("submit", "--prompt", "hi", "--temperature", "inf"),
+        ("submit", "--prompt", "hi", "--idempotency-key", "schlüssel"),
+        ("run", "in.jsonl", "-o", ""),
+    ],
+)
+def test_odd_arguments_are_one_line(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_API_KEY", "a-key-of-sixteen-characters")
+
+    assert run_command(arguments) == 2
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("headrace: ")
+
+
+def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_API_KEY", "secret-one\nsecret-two")
+
+    assert run_command(["ls"]) == 2
+
+    said = capsys.readouterr().err
+    assert "HEADRACE_API_KEY may hold printable ASCII characters only" in said
+    assert "secret" not in said

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,20 @@ def test_removing_leaves_nothing(tmp_path: Path, identity: RunIdentity) -> None:
     folder.remove()
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_ordinary_file_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(StartupError, match="no ordinary file"):
+        RunFolder(tmp_path / "pipe").check_output(overwrite=True)
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "out.jsonl").symlink_to(tmp_path / "far" / "out.jsonl")
+
+    folder = RunFolder(tmp_path / "out.jsonl")
+
+    assert folder.output == tmp_path / "far" / "out.jsonl"
+    assert folder.path == tmp_path / "far" / "out.jsonl.headrace"

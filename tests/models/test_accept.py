@@ -144,6 +144,18 @@ def test_a_deadline_in_seconds_does_not_make_a_replay_another_request(pipeline: 
     assert pipeline.accept(idempotency_key="k", deadline_at=pipeline.time(seconds_from_now=51)) == first
 
 
+def test_the_order_of_keys_does_not_make_a_replay_another_request(pipeline: Pipeline) -> None:
+    acceptance = Acceptance(pipeline.database, pipeline.queue, dispatch_depth=10)
+    submission = Submission(pipeline.project_id, make_drafts(1), as_batch=False, idempotency_key="k")
+    turned = dict(reversed(list(submission.drafts[0].body.items())))
+    first = acceptance.accept(submission)
+
+    again = acceptance.accept(replace(submission, drafts=[replace(submission.drafts[0], body=turned)]))
+
+    assert list(turned) != list(submission.drafts[0].body)
+    assert again == first
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -11,6 +11,8 @@ from sqlalchemy import select, text
 from models.database import Database, now
 from models.errors import DatabaseUnavailable, StartupError
 from models.ids import new_id
+from models.migrate import migrate
+from models.settings import sqlite_url
 from models.tables.job import Job
 from models.tables.project import Project
 from tests.models.pipeline import Pipeline
@@ -146,3 +148,24 @@ def test_four_processes_write_to_sqlite_without_losing_anything(migrated_file: P
     assert complaints == [""] * 4
     assert names(database) == ["800"]
     database.close()
+
+
+def test_a_file_that_is_no_database_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("this is no database, and long enough to be taken for one " * 20)
+    database = Database(f"sqlite:///{tmp_path / 'notes'}")
+
+    with pytest.raises(DatabaseUnavailable, match="not a database"), database.reading() as session:
+        now(session)
+    database.close()
+
+
+@pytest.mark.parametrize("name", ["w?x", "p%20q", "ü #1", "a&b=c"])
+def test_a_path_may_hold_any_character(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+
+    database = Database(sqlite_url(folder / "headrace.db"))
+    migrate(database)
+    database.close()
+
+    assert (folder / "headrace.db").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -109,3 +109,28 @@ def test_a_redis_that_is_away_is_named_and_its_return_noticed(
 def test_a_bad_url_is_a_startup_error() -> None:
     with pytest.raises(StartupError, match="Redis URL"):
         JobQueue("http://localhost", "test")
+
+
+@pytest.mark.parametrize(
+    ("fields", "cost_tokens", "year"),
+    [
+        ({"c": "7", "d": "253402300799999999"}, 7, 9999),
+        ({"c": "7", "d": "999999999999999999"}, 7, None),
+        ({"c": "7", "d": "9" * 5000}, 7, None),
+        ({"c": "9" * 5000, "d": "soon"}, 0, None),
+        ({"c": "-1", "d": "\u0661"}, 0, None),
+        ({}, 0, None),
+    ],
+)
+def test_whatever_an_entry_holds_a_ticket_can_be_read(
+    fields: dict[str, str], cost_tokens: int, year: int | None
+) -> None:
+    ticket = Ticket.from_fields({"r": "job_1", **fields})
+
+    assert (ticket.job_id, ticket.cost_tokens) == ("job_1", cost_tokens)
+    assert (ticket.deadline_at and ticket.deadline_at.year) == year
+    assert ticket.deadline_at is None or _as_redis_returns(ticket) == ticket
+
+
+def _as_redis_returns(ticket: Ticket) -> Ticket:
+    return Ticket.from_fields({name: str(value) for name, value in ticket.as_fields().items()})

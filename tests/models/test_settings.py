@@ -81,6 +81,12 @@ def test_ones_own_url_goes_before_a_bare_one(
         ("MAX_BODY_BYTES", "1"),
         ("KV_CACHE_BYTES", "1 GiB"),
         ("LOG_LEVEL", "loud"),
+        ("BATCHING", "dynamic"),
+        ("ADMISSION", "hopeful"),
+        ("QUANTIZE", "int4"),
+        ("PREFIX_CACHING", "sometimes"),
+        ("HOST_CACHE_BYTES", "-1"),
+        ("BLOCK_SIZE", "0"),
     ],
 )
 def test_a_bad_value_names_its_variable(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
@@ -115,6 +121,9 @@ def test_a_child_process_gets_the_same_settings(monkeypatch: pytest.MonkeyPatch,
         profile="latency",
         max_wait_seconds=0.125,
         kv_cache_bytes=2**21,
+        prefix_caching=False,
+        admission="optimistic",
+        quantize="int8",
     )
 
     for name, value in given.as_environment().items():

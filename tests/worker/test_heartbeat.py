@@ -123,6 +123,17 @@ def test_kills_a_worker_whose_step_never_ends(case: Case) -> None:
         assert ends_within(holder.heartbeat_pid, 10)
 
 
+def test_kills_a_worker_that_stays_stopped(case: Case) -> None:
+    impatient = case.settings.model_copy(update={"max_step_seconds": 0.3})
+
+    with hold(impatient, "w1", [case.claimed.held]) as holder:
+        eventually(case.is_renewed)
+        holder.process.send_signal(signal.SIGSTOP)
+
+        assert holder.process.wait(20) == -signal.SIGKILL
+        assert ends_within(holder.heartbeat_pid, 10)
+
+
 def test_lets_a_worker_live_that_is_between_steps(case: Case) -> None:
     impatient = case.settings.model_copy(update={"max_step_seconds": 0.05})
 

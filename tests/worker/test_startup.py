@@ -67,6 +67,26 @@ def test_says_that_there_is_no_such_model(
     assert missing in line
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"batching": "static", "admission": "optimistic"}, "admission must be reserve with batching static"),
+        ({"block_size": 24}, "block_size must be one of 16, 32, 64, 128, not 24"),
+        ({"max_num_seqs": 64, "max_num_batched_tokens": 100}, "max_num_batched_tokens must be at least 192"),
+    ],
+)
+def test_says_which_settings_do_not_go_together(
+    start: Callable[[Settings], tuple[int, list[str]]],
+    settings: Callable[..., Settings],
+    given: dict[str, object],
+    named: str,
+) -> None:
+    code, (line,) = start(settings(**given))
+
+    assert code == 2
+    assert line.startswith(f"headrace worker: {named}")
+
+
 def test_the_process_ends_with_2_and_one_line(tmp_path: Path) -> None:
     worker = subprocess.run(
         [sys.executable, "-m", "worker"],

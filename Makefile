@@ -3,7 +3,7 @@
 PYTHON ?= python3
 # An index to take torch from, for those who want another build of it than the default one.
 TORCH_INDEX_URL ?=
-# More arguments for `make up`, as in: make up ARGS="--port 9000"
+# More arguments for `make up` and `make bench`, as in: make up ARGS="--port 9000"
 ARGS ?=
 
 VENV := .venv
@@ -22,7 +22,7 @@ CALLERS := DATABASE_URL REDIS_URL $(filter-out HEADRACE_BENCH_DATA,$(filter HEAD
 ISOLATED := env $(foreach name,$(CALLERS),-u $(name))
 TEST := $(ISOLATED) HEADRACE_TEST_CACHE='$(CURDIR)/.cache/models' $(BIN)/python -m pytest -q
 
-.PHONY: help install demo test acceptance up lint format clean
+.PHONY: help install demo test acceptance bench up lint format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -43,6 +43,9 @@ test: lint ## lint, then every test but the slow ones
 
 acceptance: $(STAMP) ## the longer proofs
 	@$(TEST) -m 'slow or not slow' tests/acceptance
+
+bench: $(STAMP) ## measure the engine; HEADRACE_BENCH_DATA names a folder with the load, else one is generated
+	@$(ISOLATED) OMP_WAIT_POLICY=passive $(BIN)/python -m bench.engine --cache-dir '$(CURDIR)/.cache/models' $(ARGS)
 
 up: $(STAMP) ## serve on this machine, until Ctrl-C
 	@$(BIN)/headrace up $(ARGS)

@@ -229,7 +229,7 @@ def reply(body: BaseModel, *, status: int = 200, headers: Mapping[str, str] | No
     """Write a body as JSON."""
     excluded = {"details"} if isinstance(body, ErrorReply) and body.details is None else None
     return Response(
-        body.model_dump_json(exclude=excluded),
+        body.model_dump_json(exclude=excluded) + "\n",
         status=status,
         headers=dict(headers or {}),
         mimetype="application/json",

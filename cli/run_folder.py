@@ -49,6 +49,7 @@ def answer_options(settings: Settings) -> dict[str, str | int | None]:
         "served_model_name": settings.served_name,
         "max_model_len": settings.max_model_len,
         "default_max_tokens": settings.default_max_tokens,
+        "quantize": settings.quantize,
     }
 
 

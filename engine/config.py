@@ -44,7 +44,7 @@ class EngineConfig:
     max_model_len: int | None = None
     max_num_batched_tokens: int | None = None
     block_size: int = 16
-    kv_cache_bytes: int = 2**30
+    kv_cache_bytes: int = 768 * 2**20
     host_cache_bytes: int = 0
     prefix_caching: bool = True
     admission: Admission = "reserve"

@@ -33,6 +33,7 @@ from engine.request_check import check_request
 from engine.runner import Runner, Sampled
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
+from engine.step_seconds import StepSeconds
 from engine.tokenizer import Tokenizer
 
 _log = structlog.get_logger(__name__)
@@ -91,12 +92,14 @@ class TorchEngine:
 
         Raises EngineLost when the computation failed as a whole, and EngineError on a stall.
         """
+        started = time.perf_counter()
         outputs = self._end_overdue()
         plan = self._scheduler.schedule()
         if not plan.is_empty:
             sampled = self._run(plan)
             self._scheduler.commit(plan)
             outputs += [self._update(each) for each in sampled]
+            self.seconds.total += time.perf_counter() - started
         return outputs
 
     def room(self) -> Room:
@@ -108,6 +111,11 @@ class TorchEngine:
     def figures(self) -> EngineFigures:
         """The cache, the seats and what was done so far, as numbers."""
         return self._scheduler.figures()
+
+    @property
+    def seconds(self) -> StepSeconds:
+        """Where the time of all steps so far has gone."""
+        return self._runner.seconds
 
     def _complete(self, request: EngineRequest, choice: int) -> Completion:
         sequence = Sequence(request, arrival=self._num_arrivals, choice=choice)
@@ -176,7 +184,13 @@ def build_engine(config: EngineConfig) -> TorchEngine:
         torch.set_num_threads(config.num_threads)
     folder = locate_checkpoint(config.model, config.cache_dir)
     tokenizer = Tokenizer.load(folder)
-    network = load_network(folder, quantize=config.quantize)
+    return assemble_engine(
+        config, network=load_network(folder, quantize=config.quantize), tokenizer=tokenizer
+    )
+
+
+def assemble_engine(config: EngineConfig, *, network: Network, tokenizer: Tokenizer) -> TorchEngine:
+    """Make an engine with an empty cache around a loaded network; raises as `build_engine` does."""
     limits, num_blocks = _size(config, network)
     num_host_blocks = _count_host_blocks(config, network)
     blocks = BlockManager(

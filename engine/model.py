@@ -73,5 +73,15 @@ def _prepared(model: PreTrainedModel, quantize: Quantization | None) -> Network:
         check_exactness(network, trial, expected)
         quantize_linears(model, head=model.get_output_embeddings())
     network = replace(network, is_exact=pack_linears(model))
+    _leave_file(model)
     check_exactness(network, trial, expected, tolerance=EXACT if quantize is None else ROUNDED)
     return network
+
+
+def _leave_file(model: PreTrainedModel) -> None:
+    """Copy what the packed layers left where it was loaded, in a mapped file.
+
+    One tensor that still lies in the file would keep all of it in memory, beside the packed copies.
+    """
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data = tensor.data.clone()

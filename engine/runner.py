@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,7 @@ from engine.network import Network
 from engine.plan import StepPlan
 from engine.sampler import Drawn, sample
 from engine.sequence import Sequence
+from engine.step_seconds import StepSeconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Runner:
 
     def __init__(self, network: Network, cache: KVCache, *, block_size: int) -> None:
         self.network = network
+        self.seconds = StepSeconds()
         self._cache = cache
         self._block_size = block_size
 
@@ -40,11 +43,15 @@ class Runner:
             return []
         # Entered here, since the mode belongs to the thread that computes.
         with torch.inference_mode():
+            started = time.perf_counter()
             logits = self.network.forward(batch, self._cache)
+            computed = time.perf_counter()
+            self.seconds.forward += computed - started
             sequences = [span.sequence for span in batch.sampling_spans]
             if not sequences:
                 return []
             drawn = sample(logits, [_draw_of(sequence) for sequence in sequences])
+            self.seconds.drawing += time.perf_counter() - computed
         return [Sampled(*pair) for pair in zip(sequences, drawn, strict=True)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
@@ -50,7 +50,10 @@ class JobSubmission(BaseModel):
     @field_validator("deadline", mode="before")
     @classmethod
     def _read_time(cls, value: Any) -> Any:
-        return datetime.fromisoformat(value) if isinstance(value, str) else value
+        try:
+            return datetime.fromisoformat(value) if isinstance(value, str) else value
+        except ValueError:
+            raise ValueError("must be a number of seconds, or a time such as 2026-01-31T12:00:00Z") from None
 
     @field_validator("deadline")
     @classmethod
@@ -113,7 +116,7 @@ def read_submission(value: Any, settings: Settings) -> JobDraft:
     try:
         submission = JobSubmission.model_validate(value)
     except ValidationError as error:
-        raise InvalidRequest(read_faults(error)) from error
+        raise InvalidRequest(_misplaced(value) or read_faults(error)) from error
     endpoint = submission.endpoint or (COMPLETIONS if "prompt" in submission.body else CHAT_COMPLETIONS)
     body = read_body(endpoint, submission.body, settings)
     return JobDraft(
@@ -190,6 +193,14 @@ def read_body(endpoint: str, body: Mapping[str, Any], settings: Settings) -> Inf
         message = f"The model {found.model!r} is not served here; allowed: {', '.join(allowed)}."
         raise InvalidRequest([Fault("model_not_found", message, "body.model")])
     return found
+
+
+def _misplaced(value: Mapping[str, Any]) -> Sequence[Fault]:
+    """Tell a client that sent OpenAI's body as it is where it belongs."""
+    if "body" in value or not value.keys() & {"messages", "prompt"}:
+        return []
+    message = 'Put the request under body: {"body": {"messages": […]}}.'
+    return [Fault("missing_required_parameter", message, "body")]
 
 
 def _in_list(fault: Fault, line: int) -> Fault:

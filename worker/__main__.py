@@ -16,6 +16,10 @@ def main() -> int:
     # Threads of OpenMP that spin while they wait take the cores from tokenising and publishing, and from
     # each other where the machine is shared. Read when torch is loaded, so it is set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # Progress bars are for people; a log would hold them as one endless line.
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    # oneDNN keeps a compiled product for every number of rows it has seen, a thousand of them otherwise.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
     try:
         settings = load_settings(bare_urls=True)
         configure_logging(settings)

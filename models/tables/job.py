@@ -77,7 +77,7 @@ class Job(Base):
     seed: Mapped[int] = mapped_column(BigInteger)
     prefix_key: Mapped[str | None] = mapped_column(Text)
     deadline_at: Mapped[datetime | None]
-    #: Not before this time; a retryable error sets it into the future.
+    #: Not before this time.
     available_at: Mapped[datetime]
     #: When its entry was (or was about to be) put into Redis; NULL means the dispatcher owes it one.
     dispatched_at: Mapped[datetime | None]

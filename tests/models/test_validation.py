@@ -181,6 +181,15 @@ def test_what_is_wrong_with_a_body_is_named(
     assert faults_of(lambda: read_submission({"body": body}, tiny)) == [(code, param)]
 
 
+def test_a_body_that_is_not_under_body_is_told_where_to_go(tiny: Settings) -> None:
+    with pytest.raises(InvalidRequest, match="Put the request under body") as refusal:
+        read_submission({"model": "m", "messages": [{"role": "user", "content": "hi"}]}, tiny)
+
+    assert [(fault.code, fault.param) for fault in refusal.value.faults] == [
+        ("missing_required_parameter", "body")
+    ]
+
+
 def test_a_field_is_named_however_odd_its_name(tiny: Settings) -> None:
     with pytest.raises(InvalidRequest) as refusal:
         read_submission({"body": {"prompt": "hi", "top-k": 1}, "str": 2}, tiny)

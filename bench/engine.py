@@ -1,0 +1,153 @@
+"""`python -m bench.engine`: our engine against its own older disciplines and against transformers."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import platform
+import sys
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import structlog
+import torch
+import transformers
+
+from bench.ceiling import measure_flop_per_second, token_work
+from bench.line_up import CONTENDERS, LineUp
+from bench.measurement import measure
+from bench.report import Report, build_report, to_json
+from bench.workload import KINDS, Workload, generate_workload, read_workload
+from engine.checkpoint import DEMO_MODEL, locate_checkpoint
+from engine.config import EngineConfig
+from engine.protocol import EngineError
+from engine.tokenizer import Tokenizer
+
+#: Lines of a generated load, where none are asked for: as many as the files have.
+_NUM_LINES = 256
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the tables, and write `engine.json` into the folder `$OUT` if that is set."""
+    options = _options(arguments)
+    try:
+        reports = _measure_all(options)
+    except (EngineError, ValueError, OSError) as error:
+        print(f"bench.engine: {error}", file=sys.stderr)
+        return 2
+    for report in reports:
+        print(f"\n{report.table()}")
+    out = os.environ.get("OUT")
+    if out:
+        Path(out, "engine.json").write_text(to_json(reports, machine=_machine()) + "\n", encoding="utf-8")
+    return 0
+
+
+def _measure_all(options: argparse.Namespace) -> list[Report]:
+    config = EngineConfig(
+        model=options.model,
+        cache_dir=options.cache_dir.expanduser(),
+        max_num_seqs=options.max_num_seqs,
+        kv_cache_bytes=options.kv_cache_bytes,
+    )
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    folder = locate_checkpoint(config.model, config.cache_dir)
+    line_up = LineUp(folder, config, Tokenizer.load(folder))
+    return [_measure_one(line_up, _workload(kind, line_up, options), options) for kind in options.workloads]
+
+
+def _measure_one(line_up: LineUp, workload: Workload, options: argparse.Namespace) -> Report:
+    contenders = line_up.contenders(options.contenders)
+    rates: list[float] = []
+
+    def before_run(name: str) -> None:
+        rates.append(measure_flop_per_second())
+        print(f"{workload.name}: {name} …", file=sys.stderr, flush=True)
+
+    # Once with little, so that nobody pays for what happens at the first call only.
+    first = Workload(workload.name, workload.lines[:2])
+    for contender in contenders.values():
+        contender.run(first)
+    measurements = measure(contenders, workload, num_repeats=options.repeats, before_run=before_run)
+    return build_report(
+        workload,
+        measurements,
+        work=token_work(line_up.folder),
+        rates=rates,
+        block_size=line_up.config.block_size,
+    )
+
+
+def _workload(kind: str, line_up: LineUp, options: argparse.Namespace) -> Workload:
+    if options.data == "generated":
+        return generate_workload(
+            kind,
+            vocab_size=line_up.tokenizer.fast.get_vocab_size(),
+            num_lines=options.lines or _NUM_LINES,
+            scale=options.scale,
+        )
+    return read_workload(kind, Path(options.data), line_up.tokenizer, num_lines=options.lines)
+
+
+def _machine() -> dict[str, str | int]:
+    return {
+        "cpu": platform.processor() or platform.machine(),
+        "cores": os.cpu_count() or 1,
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.engine", description=__doc__)
+    add = parser.add_argument
+    data = os.environ.get("HEADRACE_BENCH_DATA") or "generated"
+    add("--data", default=data, help="a folder with bench_conv_256.jsonl and its like, or: generated")
+    add("--workloads", type=_names(KINDS), default=list(KINDS), help=f"of {', '.join(KINDS)}")
+    add("--contenders", type=_names(CONTENDERS), default=list(CONTENDERS), help=f"of {', '.join(CONTENDERS)}")
+    add("--lines", type=_at_least_one, help="only the first lines")
+    add("--scale", type=float, default=1.0, help="shorten generated lines, as in 0.1")
+    add("--repeats", type=_at_least_one, default=3)
+    add("--max-num-seqs", type=_at_least_one, default=64)
+    add("--kv-cache-bytes", type=_at_least_one, default=2**30)
+    add("--threads", type=_at_least_one, help="threads to compute with; default: torch's choice")
+    add("--model", default=DEMO_MODEL)
+    add("--cache-dir", type=Path, default=Path("~/.local/share/headrace/models"))
+    return parser.parse_args(arguments)
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
+    return number
+
+
+def _names(known: Collection[str]) -> Callable[[str], list[str]]:
+    """Reads names separated by commas, each of them a known one."""
+
+    def read(text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",")]
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"no {name!r}; known are {', '.join(known)}")
+        return names
+
+    return read
+
+
+def _only_the_tables() -> None:
+    """Keep the libraries' talk off the terminal."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    logging.getLogger("ContinuousBatchingLogger").setLevel(logging.ERROR)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+
+
+if __name__ == "__main__":
+    _only_the_tables()
+    sys.exit(main())

@@ -83,5 +83,7 @@ def _leave_file(model: PreTrainedModel) -> None:
 
     One tensor that still lies in the file would keep all of it in memory, beside the packed copies.
     """
-    for tensor in (*model.parameters(), *model.buffers()):
-        tensor.data = tensor.data.clone()
+    # Outside of inference mode, whose tensors nobody may change in place any more.
+    with torch.inference_mode(False):
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = tensor.data.clone()

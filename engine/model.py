@@ -83,7 +83,7 @@ def _leave_file(model: PreTrainedModel) -> None:
 
     One tensor that still lies in the file would keep all of it in memory, beside the packed copies.
     """
-    # Outside of inference mode, whose tensors nobody may change in place any more.
-    with torch.inference_mode(False):
-        for tensor in (*model.parameters(), *model.buffers()):
+    for tensor in (*model.parameters(), *model.buffers()):
+        # An ordinary tensor stays one, which may be changed in place.
+        with torch.inference_mode(tensor.is_inference()):
             tensor.data = tensor.data.clone()

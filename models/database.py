@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,6 +19,7 @@ from models.tables.root import UtcMicroseconds
 
 #: How long SQLite waits for another writer before it gives up.
 _SQLITE_BUSY_SECONDS = 30
+_SQLITE_RETRY_SECONDS = 0.01
 #: How long PostgreSQL may take to answer a connect.
 _CONNECT_SECONDS = 5
 
@@ -115,8 +118,24 @@ def _create_sqlite(url: str) -> Engine:
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     # The driver must not begin transactions by itself: we say which kind each one is.
     connection.isolation_level = None
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    _use_write_ahead_log(connection)
+    for pragma in ("synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    # While another process writes to a file that is not yet in this mode, SQLite refuses the change at once,
+    # without the wait that it grants all other statements: we wait in its place.
+    give_up_at = time.monotonic() + _SQLITE_BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").close()
+            return
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() > give_up_at:
+                raise
+            time.sleep(_SQLITE_RETRY_SECONDS)
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -90,6 +91,32 @@ def test_sqlite_writes_ahead_and_durably(tmp_path: Path) -> None:
     database.close()
 
     assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+
+
+def test_a_new_file_that_another_process_writes_to_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "headrace.db"
+    other = sqlite3.connect(file, isolation_level=None)
+    # A file that holds something, but is not in our mode yet.
+    other.execute("CREATE TABLE theirs (id INTEGER)")
+    other.execute("BEGIN IMMEDIATE")
+    waits: list[float] = []
+
+    def let_go_at_the_second_wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            other.execute("COMMIT")
+
+    monkeypatch.setattr("models.database.time.sleep", let_go_at_the_second_wait)
+    database = Database(sqlite_url(file))
+
+    with database.reading() as session:
+        assert session.scalar(text("PRAGMA journal_mode")) == "wal"
+
+    assert len(waits) == 2
+    database.close()
+    other.close()
 
 
 @pytest.mark.parametrize(

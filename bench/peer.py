@@ -22,6 +22,10 @@ _END_SECONDS = 20.0
 _LAST_WORDS = 6
 
 
+#: Variables that are set for our own engine.
+_OURS = ("PYTHONPATH", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+
+
 class PeerError(RuntimeError):
     """A peer could not be started, or ended before it had answered."""
 
@@ -30,8 +34,9 @@ class Peer:
     """Runs `script` with `python` from entering to leaving the context; it loads its model once.
 
     The script gets `settings` as JSON and answers workloads one by one, as `peers/peer_loop.py` describes;
-    while others run it waits. It inherits our environment, with `environment` on top and nothing of ours
-    to import. What it says on standard error is shown only if it fails.
+    while others run it waits. It inherits our environment, with `environment` on top, nothing of ours
+    to import, and its threads waiting as its makers have them wait. What it says on standard error is
+    shown only if it fails.
     """
 
     def __init__(
@@ -45,7 +50,7 @@ class Peer:
     ) -> None:
         self._name = name
         self._command = [str(python), str(script), json.dumps(settings)]
-        inherited = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        inherited = {key: value for key, value in os.environ.items() if key not in _OURS}
         self._environment = {**inherited, **environment}
 
     def __enter__(self) -> Peer:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.peer import Peer
-from bench.peer_checkpoint import with_embedding
 from bench.q8_0 import write_q8_0
 from engine.checkpoint import DEMO_MODEL, demo_file
 from engine.config import EngineConfig
@@ -40,8 +39,7 @@ def vllm_peer(folder: Path, config: EngineConfig, *, num_threads: int) -> Peer:
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
     }
-    checkpoint = with_embedding(folder, config.cache_dir)
-    settings = {"model": str(checkpoint), "max_num_seqs": config.max_num_seqs}
+    settings = {"model": str(folder), "max_num_seqs": config.max_num_seqs}
     return _peer("vllm", settings=settings, environment=environment, num_threads=num_threads)
 
 

@@ -18,7 +18,7 @@ from engine.protocol import ModelNotFound
 DEMO_MODEL = "smollm2-135m-instruct"
 
 #: Raise it when converted folders of an older release must not be used again.
-_CONVERSION_VERSION = 1
+_CONVERSION_VERSION = 2
 _FINGERPRINT_BYTES = 2**20
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ("*.json", "*.safetensors", "*.jinja")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 
 import structlog
 import torch
@@ -18,10 +19,9 @@ from engine.detokenizer import Detokenizer
 from engine.figures import EngineFigures
 from engine.model import load_network
 from engine.network import Network
-from engine.plan import StepPlan
+from engine.plan import Span
 from engine.protocol import (
     EngineLimits,
-    EngineLost,
     EngineOutput,
     EngineRequest,
     FinishReason,
@@ -33,6 +33,7 @@ from engine.request_check import check_request
 from engine.runner import Runner, Sampled
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
+from engine.step_guard import StepGuard
 from engine.step_seconds import StepSeconds
 from engine.tokenizer import Tokenizer
 
@@ -56,6 +57,7 @@ class TorchEngine:
     ) -> None:
         self.tokenizer = tokenizer
         self._runner = runner
+        self._guard = StepGuard(runner.run)
         self._scheduler = scheduler
         self._limits = limits
         self._clock = clock
@@ -96,9 +98,10 @@ class TorchEngine:
         outputs = self._end_overdue()
         plan = self._scheduler.schedule()
         if not plan.is_empty:
-            sampled = self._run(plan)
+            sampled, failed = self._guard.run(plan)
+            outputs += self._end_failed(failed)
             self._scheduler.commit(plan)
-            outputs += [self._update(each) for each in sampled]
+            outputs += [self._update(each) for each in sampled if each.sequence in self._completions]
             self.seconds.total += time.perf_counter() - started
         return outputs
 
@@ -127,13 +130,14 @@ class TorchEngine:
         )
         return Completion(sequence, text)
 
-    def _run(self, plan: StepPlan) -> list[Sampled]:
-        try:
-            return self._runner.run(plan)
-        except Exception as error:
-            ids = [span.sequence.request.id for span in plan.spans]
-            _log.exception("step_failed", job_ids=ids, num_tokens=plan.num_tokens)
-            raise EngineLost(f"a step of {plan.num_tokens} tokens failed: {error}") from error
+    def _end_failed(self, spans: list[Span]) -> list[EngineOutput]:
+        """End those for whom there was no memory; before a commit, so that nothing of them is kept."""
+        outputs = []
+        for span in spans:
+            completions = self._requests.get(span.sequence.request.id, [])
+            error = f"out of memory: {span.count} tokens from position {span.start} on are too many"
+            outputs += self._end(completions, FinishReason.ERROR, error=error)
+        return outputs
 
     def _end_overdue(self) -> list[EngineOutput]:
         """End those that were cancelled or whose deadline has passed, with the text they have."""
@@ -147,8 +151,10 @@ class TorchEngine:
                 outputs += self._end(completions, FinishReason.DEADLINE)
         return outputs
 
-    def _end(self, completions: list[Completion], reason: FinishReason) -> list[EngineOutput]:
-        outputs = [completion.end(reason) for completion in completions]
+    def _end(
+        self, completions: list[Completion], reason: FinishReason, *, error: str | None = None
+    ) -> list[EngineOutput]:
+        outputs = [completion.end(reason, error=error) for completion in completions]
         for completion in list(completions):
             self._forget(completion)
         return outputs
@@ -176,7 +182,12 @@ class TorchEngine:
 
 
 def build_engine(config: EngineConfig) -> TorchEngine:
-    """Load a model and make an engine around it.
+    """Load a model and make an engine around it; raises as `prepare_engine` does."""
+    return prepare_engine(config)()
+
+
+def prepare_engine(config: EngineConfig) -> Callable[[], TorchEngine]:
+    """Load a model; what is returned makes an engine around it, as often as one is needed.
 
     Raises ModelNotFound or ModelRefused, each with a line that says how to mend it.
     """
@@ -184,13 +195,12 @@ def build_engine(config: EngineConfig) -> TorchEngine:
         torch.set_num_threads(config.num_threads)
     folder = locate_checkpoint(config.model, config.cache_dir)
     tokenizer = Tokenizer.load(folder)
-    return assemble_engine(
-        config, network=load_network(folder, quantize=config.quantize), tokenizer=tokenizer
-    )
+    network = load_network(folder, quantize=config.quantize)
+    return partial(assemble_engine, config, network=network, tokenizer=tokenizer)
 
 
 def assemble_engine(config: EngineConfig, *, network: Network, tokenizer: Tokenizer) -> TorchEngine:
-    """Make an engine with an empty cache around a loaded network; raises as `build_engine` does."""
+    """Make an engine with an empty cache around a loaded network; raises as `prepare_engine` does."""
     limits, num_blocks = _size(config, network)
     num_host_blocks = _count_host_blocks(config, network)
     blocks = BlockManager(

@@ -1,0 +1,67 @@
+"""`python -m tests.worker.lossy_worker`: a worker that loses its engine at a certain step.
+
+LOSE_AT_STEP     the step, counted over all engines
+LOSE_BY          `error`: the network fails; `device`: as a broken CUDA context does
+BUILDS           how many engines can be built before memory is short for ever
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+
+def lose_at(number: int, error: Exception, forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The same forward, but its call of this number ends with an error."""
+    num_calls = 0
+
+    def losing(**given: Any) -> Any:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == number:
+            raise error
+        return forward(**given)
+
+    return losing
+
+
+def main() -> None:
+    # Imported here: the heartbeat process imports this module again, and must stay without torch.
+    import torch
+
+    from engine import engine as engines
+    from worker import __main__ as program
+    from worker import runtime
+
+    errors = {
+        "error": RuntimeError("the network has a fault"),
+        "device": torch.AcceleratorError("CUDA error: an illegal memory access was encountered"),
+    }
+    prepare = engines.prepare_engine
+
+    def prepare_lossy(config: Any) -> Callable[[], engines.TorchEngine]:
+        build = prepare(config)
+        builds_left = int(os.environ["BUILDS"])
+
+        def build_lossy() -> engines.TorchEngine:
+            nonlocal builds_left
+            if not builds_left:
+                raise MemoryError("no memory for the cache")
+            builds_left -= 1
+            return build()
+
+        network = build.keywords["network"]
+        error = errors[os.environ["LOSE_BY"]]
+        network.model.forward = lose_at(int(os.environ["LOSE_AT_STEP"]), error, network.model.forward)
+        return build_lossy
+
+    runtime.prepare_engine = prepare_lossy  # type: ignore[assignment]
+    runtime.EngineKeeper = partial(runtime.EngineKeeper, first_pause_seconds=0)  # type: ignore[assignment,misc]
+    code = program.main()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

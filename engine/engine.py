@@ -97,12 +97,11 @@ class TorchEngine:
         started = time.perf_counter()
         outputs = self._end_overdue()
         plan = self._scheduler.schedule()
-        if not plan.is_empty:
-            sampled, failed = self._guard.run(plan)
-            outputs += self._end_failed(failed)
-            self._scheduler.commit(plan)
-            outputs += [self._update(each) for each in sampled if each.sequence in self._completions]
-            self.seconds.total += time.perf_counter() - started
+        for done in self._guard.run(plan):
+            outputs += self._end_failed(done.failed)
+            self._scheduler.commit(done.plan)
+            outputs += [self._update(each) for each in done.sampled if each.sequence in self._completions]
+        self.seconds.total += time.perf_counter() - started
         return outputs
 
     def room(self) -> Room:
@@ -130,7 +129,7 @@ class TorchEngine:
         )
         return Completion(sequence, text)
 
-    def _end_failed(self, spans: list[Span]) -> list[EngineOutput]:
+    def _end_failed(self, spans: tuple[Span, ...]) -> list[EngineOutput]:
         """End those for whom there was no memory; before a commit, so that nothing of them is kept."""
         outputs = []
         for span in spans:

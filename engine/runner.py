@@ -11,7 +11,7 @@ from engine.batch import build_batch
 from engine.cache import KVCache
 from engine.draw import Draw
 from engine.network import Network
-from engine.plan import StepPlan
+from engine.plan import Span, StepPlan
 from engine.sampler import Drawn, sample
 from engine.sequence import Sequence
 from engine.step_seconds import StepSeconds
@@ -25,6 +25,15 @@ class Sampled:
     drawn: Drawn
 
 
+@dataclass(frozen=True, slots=True)
+class DoneStep:
+    """A step that is done, with one result per span that samples, but none for those that `failed`."""
+
+    plan: StepPlan
+    sampled: list[Sampled]
+    failed: tuple[Span, ...] = ()
+
+
 class Runner:
     """A network with its cache."""
 
@@ -34,8 +43,11 @@ class Runner:
         self._cache = cache
         self._block_size = block_size
 
-    def run(self, plan: StepPlan) -> list[Sampled]:
-        """Move blocks, fill the cache with the plan's tokens; one result per span that samples."""
+    def run(self, plan: StepPlan) -> list[DoneStep]:
+        """Move blocks, fill the cache with the plan's tokens, draw; an empty plan is nothing to do."""
+        return [] if plan.is_empty else [DoneStep(plan, self._compute(plan))]
+
+    def _compute(self, plan: StepPlan) -> list[Sampled]:
         self._cache.to_host(plan.swap_outs)
         self._cache.from_host(plan.swap_ins)
         batch = build_batch(plan, block_size=self._block_size)

@@ -8,6 +8,7 @@ import pytest
 
 from engine.plan import Span, StepPlan, Transfer
 from engine.protocol import DeviceLost, EngineLost, EngineRequest
+from engine.runner import DoneStep
 from engine.sequence import Sequence as EngineSequence
 from engine.step_guard import WARY_STEPS, StepGuard
 
@@ -44,21 +45,26 @@ class Computer:
         self.holds = holds
         self.tried: list[str] = []
         self.plans: list[StepPlan] = []
+        self.done: list[DoneStep] = []
         self.guard = StepGuard(self._run)
 
     def compute(self, plan: StepPlan) -> tuple[str, str]:
         """The names of those who were computed, and of those who failed."""
         self.tried.clear()
         self.plans.clear()
-        results, failed = self.guard.run(plan)
-        return "".join(results), names_of(failed)
+        self.done = list(self.guard.run(plan))
+        failed = [span for done in self.done for span in done.failed]
+        computed = [span for done in self.done for span in done.plan.spans if span not in failed]
+        return names_of(computed), names_of(failed)
 
-    def _run(self, piece: StepPlan) -> list[str]:
+    def _run(self, piece: StepPlan) -> list[DoneStep]:
+        if piece.is_empty:
+            return []
         self.tried.append(names_of(piece.spans))
         self.plans.append(piece)
         if not self.holds(piece):
             raise MemoryError(f"{piece.num_tokens} tokens")
-        return list(names_of(piece.spans))
+        return [DoneStep(piece, [])]
 
 
 def test_a_step_that_fits_is_computed_whole() -> None:
@@ -143,12 +149,23 @@ def test_blocks_are_moved_once_and_before_anything_is_computed() -> None:
     moving = StepPlan(plan(80, 80).spans, step=7, swap_outs=(Transfer(1, 0),), swap_ins=(Transfer(2, 1),))
 
     assert computer.compute(moving) == ("ab", "")
-
     assert computer.tried == ["", "ab", "a", "b"]
-    assert computer.plans[0] == StepPlan((), step=7, swap_outs=(Transfer(1, 0),), swap_ins=(Transfer(2, 1),))
-    assert [(piece.step, piece.swap_outs, piece.swap_ins) for piece in computer.plans[1:]] == [
-        (7, (), ())
-    ] * 3
+    assert computer.plans[0].swap_outs == (Transfer(1, 0),)
+    assert computer.plans[0].swap_ins == (Transfer(2, 1),)
+    assert [(piece.swap_outs, piece.swap_ins) for piece in computer.plans[1:]] == [((), ())] * 3
+
+
+def test_a_step_is_done_with_the_last_of_its_pieces() -> None:
+    computer = Computer(not_with("b"))
+
+    computer.compute(plan(1, 64, 1, step=7))
+
+    assert [(names_of(done.plan.spans), done.plan.step) for done in computer.done[:-1]] == [
+        ("a", 6),
+        ("b", 6),
+        ("c", 6),
+    ]
+    assert computer.done[-1].plan == StepPlan((), step=7)
 
 
 def test_blocks_that_cannot_be_moved_lose_the_engine() -> None:
@@ -171,3 +188,55 @@ def test_padding_alone_is_dropped() -> None:
 
     assert computer.compute(StepPlan((), step=1, num_padding_tokens=128)) == ("", "")
     assert [piece.num_tokens for piece in computer.plans] == [128]
+    assert [done.plan for done in computer.done] == [StepPlan((), step=1)]
+
+
+class LateComputer:
+    """Has a step under way when it is asked for the next one, and takes in what is done."""
+
+    def __init__(self, holds: Holds) -> None:
+        self.holds = holds
+        self.taken_in: list[str] = []
+        self.guard = StepGuard(self._run)
+        self._under_way: StepPlan | None = None
+        self._ends_with: dict[str, EngineSequence] = {}
+
+    def end_with(self, name: str, other: EngineSequence) -> None:
+        """A sequence turns out to have ended when a step with this name in it is taken in."""
+        self._ends_with[name] = other
+
+    def compute(self, plan: StepPlan) -> None:
+        for done in self.guard.run(plan):
+            names = names_of(done.plan.spans)
+            if names:
+                self.taken_in.append(names)
+            for name in names:
+                if name in self._ends_with:
+                    self._ends_with[name].leave_blocks()
+
+    def _run(self, piece: StepPlan) -> list[DoneStep]:
+        if not piece.is_empty and not self.holds(piece):
+            raise MemoryError(f"{piece.num_tokens} tokens")
+        before, self._under_way = self._under_way, None if piece.is_empty else piece
+        return [] if before is None else [DoneStep(before, [])]
+
+
+def test_the_step_under_way_is_taken_in_before_pieces_of_the_next_one() -> None:
+    computer = LateComputer(at_most(100))
+    computer.compute(StepPlan((span("x", 80),), step=1))
+    assert computer.taken_in == []
+
+    computer.compute(plan(60, 60, step=2))
+
+    assert computer.taken_in == ["x", "a", "b"]
+
+
+def test_who_has_ended_meanwhile_is_not_computed_in_pieces() -> None:
+    computer = LateComputer(at_most(100))
+    too_large = plan(60, 60, step=2)
+    computer.end_with("x", too_large.spans[0].sequence)
+    computer.compute(StepPlan((span("x", 80),), step=1))
+
+    computer.compute(too_large)
+
+    assert computer.taken_in == ["x", "b"]

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 
 def lose_at(number: int, error: Exception, forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,35 +32,36 @@ def main() -> None:
     # Imported here: the heartbeat process imports this module again, and must stay without torch.
     import torch
 
-    from engine import engine as engines
+    from engine.engine import TorchEngine, prepare_engine
     from worker import __main__ as program
     from worker import runtime
+    from worker.engine_keeper import EngineKeeper
 
     errors = {
         "error": RuntimeError("the network has a fault"),
         "device": torch.AcceleratorError("CUDA error: an illegal memory access was encountered"),
     }
-    prepare = engines.prepare_engine
 
-    def prepare_lossy(config: Any) -> Callable[[], engines.TorchEngine]:
-        build = prepare(config)
+    def prepare_lossy(config: Any) -> Callable[[], TorchEngine]:
+        build = prepare_engine(config)
+        model = build()._runner.network.model
+        error = errors[os.environ["LOSE_BY"]]
+        lossy_forward = lose_at(int(os.environ["LOSE_AT_STEP"]), error, model.forward)
+        patch.object(model, "forward", lossy_forward).start()
         builds_left = int(os.environ["BUILDS"])
 
-        def build_lossy() -> engines.TorchEngine:
+        def build_lossy() -> TorchEngine:
             nonlocal builds_left
             if not builds_left:
                 raise MemoryError("no memory for the cache")
             builds_left -= 1
             return build()
 
-        network = build.keywords["network"]
-        error = errors[os.environ["LOSE_BY"]]
-        network.model.forward = lose_at(int(os.environ["LOSE_AT_STEP"]), error, network.model.forward)
         return build_lossy
 
-    runtime.prepare_engine = prepare_lossy  # type: ignore[assignment]
-    runtime.EngineKeeper = partial(runtime.EngineKeeper, first_pause_seconds=0)  # type: ignore[assignment,misc]
-    code = program.main()
+    impatient = partial(EngineKeeper, first_pause_seconds=0)
+    with patch.multiple(runtime, prepare_engine=prepare_lossy, EngineKeeper=impatient):
+        code = program.main()
     os._exit(code)
 
 

@@ -29,7 +29,8 @@ def service(tmp_path: Path, tiny_model: Path, valkey_server: ValkeyServer) -> It
 def stats(service: Service) -> dict[str, float]:
     """What the one worker last said of itself."""
     (worker,) = Fleet(service.database).alive()
-    return json.loads(worker.stats or "{}")
+    told: dict[str, float] = json.loads(worker.stats or "{}")
+    return told
 
 
 def texts(service: Service, job_ids: list[str]) -> list[str]:

@@ -67,11 +67,10 @@ class StepGuard:
             # The step itself is done only with the last of its pieces.
             piece = StepPlan(tuple(spans), step=plan.step - 1)
             done = self._try(piece)
-            if done is not None:
-                yield from [*done, *self._compute(_NOTHING)]
-            elif len(spans) > 1:
+            yield from [*(done or ()), *self._compute(_NOTHING)]
+            if done is None and len(spans) > 1:
                 rest.extendleft(reversed(spans))
-            else:
+            elif done is None:
                 self._note_too_large(spans[0])
                 yield DoneStep(piece, [], failed=piece.spans)
         yield DoneStep(StepPlan((), step=plan.step), [])

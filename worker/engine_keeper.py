@@ -14,7 +14,7 @@ from worker.progress import Progress
 
 _log = structlog.get_logger()
 
-#: As many losses, failed rebuilds among them, within so many seconds are not worth another try.
+#: With more losses than this within so many seconds, failed rebuilds among them, no more is tried.
 MAX_LOSSES = 5
 _LOSSES_SECONDS = 600.0
 #: Pause before the first rebuild; each further loss within that time doubles it.

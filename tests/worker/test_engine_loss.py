@@ -74,7 +74,7 @@ def test_a_worker_that_gets_no_other_engine_ends_and_the_next_one_goes_on(
     ids = service.accept(BODIES)
 
     # 2 would tell the supervisor that it is of no use to start another one.
-    assert doomed.wait(60) == 1
+    assert doomed.wait(120) == 1
     given_back = service.jobs(ids)
     assert {(job.status, job.owner) for job in given_back} == {("queued", None)}
     assert given_back[0].attempt == 1

@@ -15,9 +15,11 @@ from engine.checkpoint import locate_checkpoint
 from engine.completion import Completion
 from engine.config import EngineConfig
 from engine.detokenizer import Detokenizer
+from engine.device import Device
 from engine.figures import EngineFigures
 from engine.model import load_network
 from engine.network import Network
+from engine.overlapped_runner import OverlappedRunner
 from engine.plan import StepPlan
 from engine.protocol import (
     EngineLimits,
@@ -30,7 +32,7 @@ from engine.protocol import (
     Room,
 )
 from engine.request_check import check_request
-from engine.runner import Runner, Sampled
+from engine.runner import DoneStep, Runner, Sampled, SynchronousRunner
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.step_seconds import StepSeconds
@@ -88,25 +90,26 @@ class TorchEngine:
             self._aborted.add(id)
 
     def step(self) -> list[EngineOutput]:
-        """Compute one step for everybody who can run; what it added, and who ended.
+        """Compute one step for everybody who can run; what was added, and who ended.
 
-        Raises EngineLost when the computation failed as a whole, and EngineError on a stall.
+        Where steps overlap, what a step adds comes out of the next call; whoever has ended meanwhile
+        is not there any more. Raises EngineLost when the computation failed as a whole, and
+        EngineError on a stall.
         """
         started = time.perf_counter()
         outputs = self._end_overdue()
         plan = self._scheduler.schedule()
-        if not plan.is_empty:
-            sampled = self._run(plan)
-            self._scheduler.commit(plan)
-            outputs += [self._update(each) for each in sampled]
-            self.seconds.total += time.perf_counter() - started
+        for done in self._run(plan):
+            self._scheduler.commit(done.plan)
+            outputs += [self._update(each) for each in done.sampled if each.sequence in self._completions]
+        self.seconds.total += time.perf_counter() - started
         return outputs
 
     def room(self) -> Room:
         return self._scheduler.room()
 
     def has_work(self) -> bool:
-        return bool(self._requests)
+        return bool(self._requests) or self._runner.has_steps_under_way
 
     def figures(self) -> EngineFigures:
         """The cache, the seats and what was done so far, as numbers."""
@@ -127,7 +130,7 @@ class TorchEngine:
         )
         return Completion(sequence, text)
 
-    def _run(self, plan: StepPlan) -> list[Sampled]:
+    def _run(self, plan: StepPlan) -> list[DoneStep]:
         try:
             return self._runner.run(plan)
         except Exception as error:
@@ -189,8 +192,13 @@ def build_engine(config: EngineConfig) -> TorchEngine:
     )
 
 
-def assemble_engine(config: EngineConfig, *, network: Network, tokenizer: Tokenizer) -> TorchEngine:
-    """Make an engine with an empty cache around a loaded network; raises as `build_engine` does."""
+def assemble_engine(
+    config: EngineConfig, *, network: Network, tokenizer: Tokenizer, device: Device | None = None
+) -> TorchEngine:
+    """Make an engine with an empty cache around a loaded network; raises as `build_engine` does.
+
+    Steps overlap where they run on a `device`; without one each is computed at once.
+    """
     limits, num_blocks = _size(config, network)
     num_host_blocks = _count_host_blocks(config, network)
     blocks = BlockManager(
@@ -213,7 +221,13 @@ def assemble_engine(config: EngineConfig, *, network: Network, tokenizer: Tokeni
         admission=config.admission,
         batching=config.batching,
     )
-    runner = Runner(network, cache, block_size=config.block_size)
+    runner: Runner
+    if device is None:
+        runner = SynchronousRunner(network, cache, block_size=config.block_size)
+    else:
+        runner = OverlappedRunner(
+            network, cache, device, block_size=config.block_size, max_num_seqs=config.max_num_seqs
+        )
     _log.info("engine_ready", model=config.model, **asdict(limits))
     return TorchEngine(runner=runner, scheduler=scheduler, tokenizer=tokenizer, limits=limits)
 

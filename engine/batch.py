@@ -54,7 +54,7 @@ class Batch:
     max_context_tokens: int
 
     def to(self, device: torch.device) -> Batch:
-        """The same on a device."""
+        """The same batch with its tensors on this device."""
         return with_tensors(self, (tensor.to(device) for tensor in tensors_of(self)))
 
 

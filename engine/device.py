@@ -12,6 +12,8 @@ from typing import Protocol
 
 import torch
 
+Work = Callable[[], None]
+
 
 class Event(Protocol):
     """A point in a stream."""
@@ -20,20 +22,25 @@ class Event(Protocol):
         """Hold the host until all work before this point is done."""
 
 
-class Stream(Protocol):
-    """Work that a device does in order, beside its other streams."""
-
-    def run(self, work: Callable[[], None], *, after: Iterable[Event] = ()) -> Event:
-        """Add work that begins when these events have come to pass; returns its end."""
-
-
 class Recording(Protocol):
     """Work that was recorded once, and can be done again on the same memory."""
 
-    output: torch.Tensor
-
     def replay(self) -> None:
-        """Do it again, as work of a stream; the result lies in `output`."""
+        """Do it again; to be called as work of the stream that it was recorded on."""
+
+
+class Stream(Protocol):
+    """Work that a device does in order, beside its other streams."""
+
+    def run(self, work: Work, *, after: Iterable[Event] = ()) -> Event:
+        """Add work that begins when these events have come to pass; returns its end."""
+
+    def record(self, work: Work) -> Recording:
+        """Record work on memory that stays where it is.
+
+        What it needs meanwhile, the recordings of a stream share: what is to be left over when it
+        ends must be written to memory that was there before.
+        """
 
 
 class Device(Protocol):
@@ -49,9 +56,8 @@ class Device(Protocol):
     def pinned_bytes(self, size: int) -> torch.Tensor:
         """Host memory that streams copy to and from by themselves, uint8 [size]."""
 
-    def record(self, work: Callable[[], torch.Tensor]) -> Recording:
-        """Record work on memory that stays where it is.
+    def free_bytes(self) -> int:
+        """Memory that nobody uses, once all work is done and what is only kept for reuse is given back."""
 
-        All recordings share their working memory: one replay must be done, and its output read,
-        before another of the same device begins.
-        """
+    def peak_bytes(self, work: Work) -> int:
+        """The most memory that this work, done now, needs beyond what is in use before."""

@@ -15,9 +15,8 @@ from engine.sampler import Drawn, choose
 from engine.sequence import Sequence
 from engine.step_inputs import lay_out_step
 from engine.step_seconds import StepSeconds
-from engine.tensors import tensors_of, with_tensors
 
-CPU = torch.device("cpu")
+_NOTHING = StepPlan(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +49,20 @@ class Runner(Protocol):
         """Take a plan on, and say which steps are done by now, the oldest first.
 
         Moves blocks, then fills the cache with the plan's tokens. With an empty plan the step under way
-        is waited for.
+        is waited for. After an error only an empty plan may follow: what was under way before it is
+        still to be had.
         """
 
 
 class SynchronousRunner:
-    """Computes each plan at once."""
+    """Computes each plan at once, on the CPU."""
 
     has_steps_under_way = False
 
-    def __init__(
-        self,
-        network: Network,
-        cache: KVCache,
-        *,
-        block_size: int,
-        device: torch.device = CPU,
-    ) -> None:
+    def __init__(self, network: Network, cache: KVCache) -> None:
         self.network = network
         self.seconds = StepSeconds()
         self._cache = cache
-        self._block_size = block_size
-        self._device = device
 
     def run(self, plan: StepPlan) -> list[DoneStep]:
         if plan.is_empty:
@@ -83,10 +74,8 @@ class SynchronousRunner:
             return [DoneStep(plan, self._compute(plan))]
 
     def _compute(self, plan: StepPlan) -> list[Sampled]:
-        inputs = lay_out_step(plan, block_size=self._block_size, vocab_size=self.network.vocab_size)
-        if self._device.type != "cpu":
-            inputs = with_tensors(inputs, (tensor.to(self._device) for tensor in tensors_of(inputs)))
-        if not inputs.batch.input_ids.numel():
+        inputs = lay_out_step(plan, block_size=self._cache.block_size, vocab_size=self.network.vocab_size)
+        if not plan.num_tokens:
             return []
         started = time.perf_counter()
         logits = self.network.forward(inputs.batch, self._cache)
@@ -98,3 +87,17 @@ class SynchronousRunner:
         self.seconds.drawing += time.perf_counter() - computed
         spans = inputs.batch.sampling_spans
         return [Sampled(span.sequence, each) for span, each in zip(spans, drawn, strict=True)]
+
+
+class WaitingRunner:
+    """Waits for each step of another runner before it takes the next one on."""
+
+    has_steps_under_way = False
+
+    def __init__(self, runner: Runner) -> None:
+        self.network = runner.network
+        self.seconds = runner.seconds
+        self._runner = runner
+
+    def run(self, plan: StepPlan) -> list[DoneStep]:
+        return [] if plan.is_empty else [*self._runner.run(plan), *self._runner.run(_NOTHING)]

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import cast
 
 import torch
 
-from engine.device import Event
+from engine.device import Event, Work
+
+#: What a recording, and what the largest step costs.
+RECORDING_BYTES = 10_000
+STEP_BYTES = 200_000
 
 
 @dataclass(eq=False)
@@ -32,7 +36,7 @@ class FakeEvent:
 
 @dataclass
 class FakeWork:
-    do: Callable[[], None]
+    do: Work
     after: list[FakeEvent]
     end: FakeEvent
 
@@ -44,7 +48,12 @@ class FakeStream:
     device: FakeDevice
     works: deque[FakeWork] = field(default_factory=deque)
 
-    def run(self, work: Callable[[], None], *, after: Iterable[Event] = ()) -> Event:
+    def record(self, work: Work) -> FakeRecording:
+        work()
+        self.device.num_recordings += 1
+        return FakeRecording(work)
+
+    def run(self, work: Work, *, after: Iterable[Event] = ()) -> Event:
         end = FakeEvent(self.device)
         self.works.append(FakeWork(work, [cast(FakeEvent, event) for event in after], end))
         self.device.drift()
@@ -59,11 +68,7 @@ class FakeStream:
 class FakeRecording:
     """Does the recorded work on whatever its memory holds by then."""
 
-    work: Callable[[], torch.Tensor]
-    output: torch.Tensor
-
-    def replay(self) -> None:
-        self.output.copy_(self.work())
+    replay: Work
 
 
 class FakeDevice:
@@ -74,11 +79,12 @@ class FakeDevice:
 
     torch_device = torch.device("cpu")
 
-    def __init__(self, chance: random.Random, *, eager: bool = False) -> None:
+    def __init__(self, chance: random.Random, *, eager: bool = False, memory_bytes: int = 2**22) -> None:
         self._chance = chance
         self._eager = eager
         self._streams: list[FakeStream] = []
         self.num_recordings = 0
+        self.memory_bytes = memory_bytes
 
     def stream(self) -> FakeStream:
         self._streams.append(FakeStream(self))
@@ -87,9 +93,13 @@ class FakeDevice:
     def pinned_bytes(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8)
 
-    def record(self, work: Callable[[], torch.Tensor]) -> FakeRecording:
-        self.num_recordings += 1
-        return FakeRecording(work, work())
+    def free_bytes(self) -> int:
+        """Every recording costs the same."""
+        return self.memory_bytes - self.num_recordings * RECORDING_BYTES
+
+    def peak_bytes(self, work: Work) -> int:
+        work()
+        return STEP_BYTES
 
     def advance(self) -> None:
         """Do one piece of work of some stream."""

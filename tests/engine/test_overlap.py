@@ -77,14 +77,26 @@ def varied_requests(num: int, *, seed: int) -> list[EngineRequest]:
     return requests
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("batching", ["continuous", "window", "static"])
-def test_late_steps_say_what_steps_at_once_say(build: Build, batching: str, seed: int) -> None:
-    requests = varied_requests(14, seed=seed)
-    settings = {"max_num_seqs": 5, "batching": batching}
-    expected = run_choices(build(**settings), requests)
+@pytest.mark.parametrize(
+    ("batching", "settings"),
+    [
+        ("continuous", {}),
+        ("continuous", {"cuda_graphs": False}),
+        ("continuous", {"half_batches": True}),
+        ("continuous", {"half_batches": True, "cuda_graphs": False}),
+        ("continuous", {"overlap": False}),
+        ("window", {}),
+        ("static", {}),
+        ("static", {"half_batches": True}),
+    ],
+)
+def test_late_steps_say_what_steps_at_once_say(
+    build: Build, batching: str, settings: dict[str, bool]
+) -> None:
+    requests = varied_requests(14, seed=len(settings))
+    expected = run_choices(build(max_num_seqs=5, batching=batching), requests)
 
-    completions = run_choices(build(late(seed), **settings), requests)
+    completions = run_choices(build(late(1), max_num_seqs=5, batching=batching, **settings), requests)
 
     assert completions == expected
 

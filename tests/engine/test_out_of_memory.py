@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,9 +15,13 @@ import torch
 
 from engine.config import EngineConfig
 from engine.engine import TorchEngine, assemble_engine, prepare_engine
+from engine.plan import StepPlan
 from engine.protocol import DeviceLost, EngineLost, EngineRequest, FinishReason
+from engine.runner import DoneStep
 from engine.sampling import SamplingParams
+from engine.step_guard import StepGuard
 from tests.engine.completion import drain, greedy_request, random_prompt, run_together
+from tests.engine.fake_device import FakeDevice
 
 #: A token of the one whose chunk is too much; nobody else has it.
 HEAVY = 300
@@ -70,10 +75,12 @@ def build(tiny_folder: Callable[[str], Path]) -> Build:
     folder = tiny_folder("llama")
     first = prepare_engine(EngineConfig(model=str(folder), cache_dir=folder / "unused"))()
 
-    def build(**settings: Any) -> TorchEngine:
+    def build(device: FakeDevice | None = None, **settings: Any) -> TorchEngine:
         settings.setdefault("kv_cache_bytes", 2**22)
         config = EngineConfig(model=str(folder), cache_dir=folder / "unused", **settings)
-        return assemble_engine(config, network=first._runner.network, tokenizer=first.tokenizer)
+        return assemble_engine(
+            config, network=first._runner.network, tokenizer=first.tokenizer, device=device
+        )
 
     return build
 
@@ -146,6 +153,27 @@ def test_texts_are_the_same_when_blocks_move_in_a_step_that_is_too_large(
     for id, completion in expected.items():
         first = [token for output in begun if output.id == id for token in output.token_ids]
         assert first + rest[id].token_ids == completion.token_ids
+
+
+def test_texts_are_the_same_when_steps_overlap_and_some_cannot_be_launched(build: Build) -> None:
+    expected = run_together(build(), requests())
+    engine = build(device=FakeDevice(random.Random(3)))
+    launch = engine._runner.run
+    refused: list[int] = []
+
+    def launch_small_ones(plan: StepPlan) -> list[DoneStep]:
+        # A real device finds out when it is handed the work, with the step before still under way.
+        if plan.num_tokens > 150:
+            refused.append(plan.num_tokens)
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return launch(plan)
+
+    engine._guard = StepGuard(launch_small_ones)
+
+    completions = run_together(engine, requests())
+
+    assert completions == expected
+    assert refused[0] == 280
 
 
 def test_a_request_that_does_not_fit_alone_fails_alone(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,9 @@ import torch
 
 from engine.draw import Draw
 
+#: What is divided by less would not stay finite.
+_SMALLEST_REPETITION_PENALTY = 1e-15
+
 
 def adjust(logits: torch.Tensor, draws: Sequence[Draw]) -> torch.Tensor:
     """The logits [rows, vocabulary] as the rows' settings want them.
@@ -48,6 +51,7 @@ def _penalise(logits: torch.Tensor, rows: Sequence[int], draws: Sequence[Draw]) 
     cells = torch.tensor(rows, device=logits.device)[:, None], ids
     values = logits[cells]
     repetition = column([draw.params.repetition_penalty for draw in draws])
+    repetition.clamp_(min=_SMALLEST_REPETITION_PENALTY)
     values = torch.where(values < 0, values * repetition, values / repetition)
     values -= counts * column([draw.params.frequency_penalty for draw in draws])
     values -= (counts > 0) * column([draw.params.presence_penalty for draw in draws])

@@ -188,9 +188,7 @@ class PaperEngine:
     def _compute(self, span: Span, table: list[int]) -> None:
         size = self.blocks.block_size
         # One that ended meanwhile is computed on with a token that nobody knows.
-        numbers = self._prefixes.of(
-            span.sequence.token_ids[: span.end], domain=self._domain(span.sequence)
-        )
+        numbers = self._prefixes.of(span.sequence.token_ids[: span.end], domain=self._domain(span.sequence))
         for position in range(span.end):
             cell = table[position // size], position % size
             assert cell[0] > 0, "a sequence has the null block"

@@ -1,9 +1,10 @@
 """An engine on paper: runs the scheduler's plans against a dict, and finds every wrong block.
 
 What a cache slot holds is written down as the number of the whole prefix it was computed
-from, since keys depend on all tokens before them, and of those who may share it. Before a span is computed, every earlier
-position of its sequence must hold the right prefix. The next token is a function of the
-prefix, so each completion can be checked against what it would be alone.
+from, since keys depend on all tokens before them, and of those who may share it. Before a
+span is computed, every earlier position of its sequence must hold the right prefix. The next
+token is a function of the prefix, so each completion can be checked against what it would be
+alone.
 """
 
 from __future__ import annotations

@@ -41,18 +41,22 @@ class BlockMachine(RuleBasedStateMachine):
         self.num_arrivals = 0
 
     @rule(
-        tokens=st.lists(st.integers(0, 1), min_size=1, max_size=9),
+        common=st.integers(1, 6),
+        own=st.lists(st.integers(0, 1), max_size=3),
         max_tokens=st.integers(1, 6),
-        salt=st.sampled_from([None, None, "a"]),
+        salt=st.sampled_from([None, None, None, "a"]),
+        num_alike=st.integers(1, 3),
     )
-    def arrive(self, tokens: list[int], max_tokens: int, salt: str | None) -> None:
-        request = EngineRequest(id="a", token_ids=tokens, max_tokens=max_tokens, cache_salt=salt)
-        self.waiting.append(Sequence(request, arrival=self.num_arrivals))
-        self.num_arrivals += 1
+    def arrive(self, common: int, own: list[int], max_tokens: int, salt: str | None, num_alike: int) -> None:
+        tokens = [0] * common + own
+        for _ in range(num_alike):
+            request = EngineRequest(id="a", token_ids=tokens, max_tokens=max_tokens, cache_salt=salt)
+            self.waiting.append(Sequence(request, arrival=self.num_arrivals))
+            self.num_arrivals += 1
 
     @precondition(lambda self: self.waiting)
-    @rule(data=st.data(), reserve=st.booleans())
-    def seat(self, data: st.DataObject, reserve: bool) -> None:
+    @rule(data=st.data(), reserve=st.booleans(), computes=st.booleans(), leaves=st.booleans())
+    def seat(self, data: st.DataObject, reserve: bool, computes: bool, leaves: bool) -> None:
         sequence = data.draw(st.sampled_from(self.waiting))
         found = self.blocks.find_prefix(sequence)
         self._check_found(sequence, [node.block for node in found.nodes])
@@ -71,12 +75,18 @@ class BlockMachine(RuleBasedStateMachine):
         self.waiting.remove(sequence)
         self.seated.append(sequence)
         self._check_computed(sequence)
+        if computes:
+            self._compute(sequence, len(sequence.token_ids))
+            if leaves:
+                self._leave(sequence, spoiled=False)
 
     @precondition(lambda self: self.seated)
     @rule(data=st.data())
     def compute(self, data: st.DataObject) -> None:
         sequence = data.draw(st.sampled_from(self.seated))
-        end = data.draw(st.integers(sequence.num_computed_tokens, len(sequence.token_ids)))
+        self._compute(sequence, data.draw(st.integers(sequence.num_computed_tokens, len(sequence.token_ids))))
+
+    def _compute(self, sequence: Sequence, end: int) -> None:
         first = sequence.num_computed_tokens // SIZE
         for index in range(first, end // SIZE):
             self.contents[sequence.block_table[index]] = content_of(sequence, index)
@@ -120,7 +130,9 @@ class BlockMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.seated or self.waiting)
     @rule(data=st.data(), spoiled=st.booleans())
     def leave(self, data: st.DataObject, spoiled: bool) -> None:
-        sequence = data.draw(st.sampled_from(self.seated + self.waiting))
+        self._leave(data.draw(st.sampled_from(self.seated + self.waiting)), spoiled=spoiled)
+
+    def _leave(self, sequence: Sequence, *, spoiled: bool) -> None:
         table, held = list(sequence.block_table), self._held()
         self.being_read |= set(sequence.host_blocks)
 

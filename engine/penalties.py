@@ -10,6 +10,9 @@ import torch
 
 from engine.draw import Draw
 
+#: What is divided by less would not stay finite.
+_SMALLEST_REPETITION_PENALTY = 1e-15
+
 
 @dataclass(frozen=True, slots=True)
 class Penalties:
@@ -59,7 +62,9 @@ def lay_out_penalties(draws: Sequence[Draw]) -> Penalties | None:
         is_generated=torch.from_numpy(is_generated),
         awaited_cells=places[:2],
         awaited=places[2],
-        repetition=column([float(draw.params.repetition_penalty) for draw in penalised]),
+        repetition=column(
+            [max(_SMALLEST_REPETITION_PENALTY, draw.params.repetition_penalty) for draw in penalised]
+        ),
         frequency=column([float(draw.params.frequency_penalty) for draw in penalised]),
         presence=column([float(draw.params.presence_penalty) for draw in penalised]),
     )

@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 #: Temperatures below this count as 0: the likeliest token is taken.
 GREEDY_BELOW = 1e-5
 
+#: Numbers as large as this, and a few of them multiplied, stay finite in float32.
+_LARGEST_NUMBER = 1e15
+
 #: Most alternatives that are told beside the logprob of a token.
 MAX_TOP_LOGPROBS = 20
 
@@ -22,7 +25,8 @@ class SamplingParams:
     `frequency_penalty` per occurrence in the completion and `presence_penalty` once. Then comes
     the temperature, and what is left of the distribution: `top_k`, `top_p` of what that left,
     and `min_p`, a share of the likeliest token. `top_k` 0 is off, and so is any value larger
-    than the vocabulary. The same `seed` draws the same tokens whatever runs beside.
+    than the vocabulary; a `repetition_penalty` below 1e-15 counts as that. The same `seed` draws
+    the same tokens whatever runs beside.
 
     `ignore_eos` makes the model's own end token an ordinary one; `stop_token_ids` still end the
     text. Nothing ends it before `min_tokens`. `num_logprobs` is None where no logprobs are
@@ -50,8 +54,9 @@ class SamplingParams:
         _check_number("frequency_penalty", self.frequency_penalty)
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}")
-        if not 0 < self.repetition_penalty < math.inf:
-            raise ValueError(f"repetition_penalty must be finite and above 0, not {self.repetition_penalty}")
+        if self.repetition_penalty == 0:
+            raise ValueError("repetition_penalty must be above 0")
+        _check_number("repetition_penalty", self.repetition_penalty, at_least=0)
         _check_whole("top_k", self.top_k, at_least=0)
         _check_whole("seed", self.seed)
         _check_whole("min_tokens", self.min_tokens, at_least=0)
@@ -85,9 +90,12 @@ class SamplingParams:
         return replace(self, stop_token_ids=tuple(sorted({*self.stop_token_ids, *eos_token_ids})))
 
 
-def _check_number(name: str, value: float, *, at_least: float = -math.inf, at_most: float = math.inf) -> None:
-    if not (math.isfinite(value) and at_least <= value <= at_most):
-        raise ValueError(f"{name} must be a finite number{_range(at_least, at_most)}, not {value}")
+def _check_number(
+    name: str, value: float, *, at_least: float = -_LARGEST_NUMBER, at_most: float = _LARGEST_NUMBER
+) -> None:
+    # NaN is not within any range.
+    if not at_least <= value <= at_most:
+        raise ValueError(f"{name} must be a number{_range(at_least, at_most)}, not {value}")
 
 
 def _check_whole(name: str, value: int, *, at_least: float = -math.inf, at_most: float = math.inf) -> None:

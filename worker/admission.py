@@ -13,7 +13,7 @@ class Admission:
 
     def __init__(self, room: Room) -> None:
         self._room = room
-        self._pending: list[int] = []
+        self._pending: list[Room] = []
         self._changed = threading.Condition()
 
     def wait(self, timeout_seconds: float) -> Room | None:
@@ -23,22 +23,24 @@ class Admission:
                 return None
             return self._free
 
-    def reserve(self, costs_tokens: Sequence[int]) -> None:
-        """Book seats and cache for jobs that are on their way to the engine."""
+    def reserve(self, needs: Sequence[Room]) -> None:
+        """Book what each of these jobs needs, which are on their way to the engine."""
         with self._changed:
-            self._pending += costs_tokens
+            self._pending += needs
 
-    def settle(self, room: Room, arrived_costs_tokens: Sequence[int] = ()) -> None:
+    def settle(self, room: Room, arrived: Sequence[Room] = ()) -> None:
         """Take over the engine's own account; jobs that have arrived there are no longer on their way."""
         with self._changed:
             self._room = room
-            for cost in arrived_costs_tokens:
-                self._pending.remove(cost)
+            for need in arrived:
+                self._pending.remove(need)
             self._changed.notify_all()
 
     @property
     def _free(self) -> Room:
-        return Room(self._room.seats - len(self._pending), self._room.cache_tokens - sum(self._pending))
+        seats = sum(need.seats for need in self._pending)
+        cache_tokens = sum(need.cache_tokens for need in self._pending)
+        return Room(self._room.seats - seats, self._room.cache_tokens - cache_tokens)
 
     @property
     def _is_open(self) -> bool:

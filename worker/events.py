@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.protocol import EngineOutput, EngineRequest
+from engine.protocol import EngineOutput, EngineRequest, Room
 from models.lease import ClaimedJob
 
 
@@ -15,7 +15,12 @@ class ReadyJob:
 
     job: ClaimedJob
     request: EngineRequest
-    cost_tokens: int
+
+    @property
+    def need(self) -> Room:
+        """The seats and the cache that the engine counts for it: every choice has its own."""
+        request = self.request
+        return Room(request.n, request.n * (len(request.token_ids) + request.max_tokens))
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class Intake:
         if isinstance(prepared, Refused):
             self._pipeline.events.put(prepared)
             return
-        self._pipeline.admission.reserve([prepared.cost_tokens])
+        self._pipeline.admission.reserve([prepared.need])
         self._pipeline.ready.put(prepared)
 
     def _drop_unclaimed(self, entries: Sequence[Entry], jobs: Sequence[ClaimedJob]) -> None:

@@ -111,7 +111,7 @@ class EngineLoop:
                 return
             wait = False
             self._add(ready)
-            self._pipeline.admission.settle(self._engine.room(), [ready.cost_tokens])
+            self._pipeline.admission.settle(self._engine.room(), [ready.need])
 
     def _add(self, ready: ReadyJob) -> None:
         if ready.job.held in self._aborted:

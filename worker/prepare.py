@@ -58,8 +58,7 @@ class Preparer:
             field = "min_tokens" if request.min_tokens > room else "max_tokens"
             message = f"{self._too_long(len(token_ids))[:-1]} and {field} asks for {max_tokens} more."
             return Refused(job, "context_length_exceeded", message, f"body.{field}")
-        cost_tokens = len(token_ids) + request.n * max_tokens
-        return ReadyJob(job, self._request(job, request, token_ids, max_tokens), cost_tokens)
+        return ReadyJob(job, self._request(job, request, token_ids, max_tokens))
 
     def _encode(self, request: InferenceBody) -> list[int]:
         if isinstance(request, ChatBody):

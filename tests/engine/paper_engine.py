@@ -1,15 +1,16 @@
 """An engine on paper: runs the scheduler's plans against a dict, and finds every wrong block.
 
 What a cache slot holds is written down as the number of the whole prefix it was computed
-from, since keys depend on all tokens before them. Before a span is computed, every earlier
-position of its sequence must hold the right prefix. The next token is a function of the
-prefix, so each completion can be checked against what it would be alone.
+from, since keys depend on all tokens before them, and of those who may share it. Before a
+span is computed, every earlier position of its sequence must hold the right prefix. The next
+token is a function of the prefix, so each completion can be checked against what it would be
+alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,15 +25,18 @@ CHUNK = 128
 
 @dataclass
 class Prefixes:
-    """Numbers prefixes; 0 is the empty one, and what is computed for nobody."""
+    """Numbers prefixes, apart for each `domain` that shares nothing with others.
 
-    _numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+    0 is what is computed for nobody.
+    """
 
-    def number(self, prefix: int, token: int) -> int:
+    _numbers: dict[tuple[int, Hashable], int] = field(default_factory=dict)
+
+    def number(self, prefix: int, token: Hashable) -> int:
         return self._numbers.setdefault((prefix, token), len(self._numbers) + 1)
 
-    def of(self, tokens: Iterable[int]) -> list[int]:
-        numbers, prefix = [], 0
+    def of(self, tokens: Iterable[int], *, domain: Hashable) -> list[int]:
+        numbers, prefix = [], self.number(0, domain)
         for token in tokens:
             prefix = self.number(prefix, token)
             numbers.append(prefix)
@@ -97,6 +101,7 @@ class PaperEngine:
         )
         self.late = late
         self.endless = endless
+        self._prefix_caching = prefix_caching
         self.live: list[EngineSequence] = []
         self.completions: dict[tuple[str, int], list[int]] = {}
         self.plans: list[StepPlan] = []
@@ -119,9 +124,9 @@ class PaperEngine:
         self.live += sequences
         return sequences
 
-    def cancel(self, sequence: EngineSequence) -> None:
+    def cancel(self, sequence: EngineSequence, *, spoiled: bool = False) -> None:
         self.live.remove(sequence)
-        self.scheduler.remove(sequence)
+        self.scheduler.remove(sequence, spoiled=spoiled)
 
     def step(self) -> StepPlan:
         plan = self.scheduler.schedule()
@@ -184,7 +189,7 @@ class PaperEngine:
     def _compute(self, span: Span, table: list[int]) -> None:
         size = self.blocks.block_size
         # One that ended meanwhile is computed on with a token that nobody knows.
-        numbers = self._prefixes.of(span.sequence.token_ids[: span.end])
+        numbers = self._prefixes.of(span.sequence.token_ids[: span.end], domain=self._domain(span.sequence))
         for position in range(span.end):
             cell = table[position // size], position % size
             assert cell[0] > 0, "a sequence has the null block"
@@ -192,6 +197,10 @@ class PaperEngine:
                 assert self._cells.get(cell) == numbers[position], f"{span} finds a wrong block"
             else:
                 self._cells[cell] = numbers[position] if position < len(numbers) else 0
+
+    def _domain(self, sequence: EngineSequence) -> Hashable:
+        request = sequence.request
+        return request.adapter, request.cache_salt, None if self._prefix_caching else sequence.arrival
 
     def _draw(self, sequence: EngineSequence) -> None:
         token = next_token(sequence.token_ids, endless=self.endless)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -182,9 +183,9 @@ def test_settings_that_do_not_go_together_are_refused(llama_folder: Path) -> Non
             build_tiny_engine(llama_folder, **wrong)
 
 
-@pytest.mark.parametrize("num_requests", [3000, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_tiny_requests_leave_nothing_behind(llama_folder: Path, num_requests: int) -> None:
+def test_tiny_requests_leave_nothing_behind(llama_folder: Path) -> None:
     """Something is kept of every request that ever was."""
+    num_requests = 3000
     engine = build_tiny_engine(llama_folder, kv_cache_bytes=cache_bytes(llama_folder, 2000))
     counts = []
     for round_ in range(10):
@@ -193,7 +194,8 @@ def test_tiny_requests_leave_nothing_behind(llama_folder: Path, num_requests: in
             engine.add(greedy_request(f"{round_}-{index}", prompt, 1))
         drain(engine)
         gc.collect()
-        counts.append(len(gc.get_objects()))
+        counts.append(sys.getallocatedblocks())
 
     assert engine.figures().num_steps > 10
-    assert max(counts[2:]) - counts[1] < 500
+    # One object for each request would be two thousand and four hundred.
+    assert max(counts[2:]) - counts[1] < num_requests / 2

@@ -3,41 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken
 from tokenizers import Tokenizer as FastTokenizer
 
 from engine.token_bytes import TokenBytes
-from engine.tokenizer import Tokenizer
 from tests.engine.tiny_model import EOS, train_tokenizer
+from tests.engine.tokenizer_kinds import sentence_piece, word_pieces, wrapped
 
 TEXT = "A wheel,\n물 🙂 แม่น้ำ\x00\u00ad é"
-
-
-def wrapped(fast: FastTokenizer) -> Tokenizer:
-    return Tokenizer(fast, eos_token_ids=frozenset(), template=None)
-
-
-def sentence_piece() -> FastTokenizer:
-    """A vocabulary of letters in the manner of sentencepiece, with bytes for all the others."""
-    letters = ["▁", *"Awhel,"]
-    names = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters]
-    model = models.BPE(
-        {name: id for id, name in enumerate(names)},
-        [],
-        unk_token="<unk>",
-        byte_fallback=True,
-    )
-    fast = FastTokenizer(model)
-    fast.normalizer = normalizers.Replace(" ", "▁")
-    fast.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    return fast
-
-
-def word_pieces() -> FastTokenizer:
-    fast = FastTokenizer(models.WordPiece({"[UNK]": 0, "head": 1, "##race": 2}, unk_token="[UNK]"))
-    fast.pre_tokenizer = pre_tokenizers.Whitespace()
-    fast.decoder = decoders.WordPiece()
-    return fast
 
 
 @pytest.mark.parametrize("fast", [train_tokenizer(), sentence_piece()], ids=["byte level", "sentencepiece"])

@@ -50,4 +50,4 @@ def chat(*messages: tuple[str, str], **body: Any) -> ClaimedJob:
 def ready(job_id: str, *, num_steps: int = 2, token: int = 1) -> ReadyJob:
     """A job for the engine: three prompt tokens, and as many tokens to come as `num_steps`."""
     request = EngineRequest(job_id, [1, 2, 3], num_steps)
-    return ReadyJob(claimed(job_id, token=token), request, 3 + num_steps)
+    return ReadyJob(claimed(job_id, token=token), request)

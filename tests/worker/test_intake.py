@@ -112,7 +112,7 @@ def test_no_more_are_taken_than_the_engine_has_seats(desk: Desk) -> None:
         assert len(desk.jobs("running")) == 4
 
         # Two of them have arrived in the engine and the other two are done.
-        desk.pipeline.admission.settle(Room(2, 4000), [found.cost_tokens for found in first])
+        desk.pipeline.admission.settle(Room(2, 4000), [found.need for found in first])
         second = [desk.pipeline.ready.get(timeout=20) for _ in range(2)]
 
     assert len({found.job.id for found in first + second}) == 6
@@ -183,7 +183,7 @@ def test_a_prompt_over_the_context_is_refused_and_the_others_go_on(desk: Desk) -
     assert (event.job.id, event.code) == (refused, "context_length_exceeded")
     # It holds its lease until the refusal is stored, and no seat.
     assert refused in {lease.job_id for lease in desk.pipeline.leases.all()}
-    assert desk.pipeline.admission.wait(0) == Room(3, 4000 - found.cost_tokens)
+    assert desk.pipeline.admission.wait(0) == Room(3, 4000 - found.need.cache_tokens)
 
 
 def test_entries_that_arrive_at_shutdown_are_given_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def loop_of(pipeline: Pipeline, *engines: FakeEngine, drain_seconds: float = 30.
 
 def feed(pipeline: Pipeline, *jobs: ReadyJob) -> None:
     for job in jobs:
-        pipeline.admission.reserve([job.cost_tokens])
+        pipeline.admission.reserve([job.need])
         pipeline.ready.put(job)
 
 

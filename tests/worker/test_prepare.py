@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from engine.protocol import Room
 from engine.tokenizer import Tokenizer
 from models.lease import ClaimedJob
 from models.tables.job import Lane
@@ -77,10 +78,10 @@ def test_a_completion_without_a_limit_gets_16(preparer: Preparer) -> None:
     assert prepared(preparer, completion()).request.max_tokens == 16
 
 
-def test_the_cost_is_prompt_and_completion(preparer: Preparer) -> None:
+def test_a_job_needs_a_seat_and_cache_for_prompt_and_completion(preparer: Preparer) -> None:
     found = prepared(preparer, completion(max_tokens=5))
 
-    assert found.cost_tokens == len(found.request.token_ids) + 5
+    assert found.need == Room(1, len(found.request.token_ids) + 5)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_the_context_may_be_filled_to_its_last_token(preparer: Preparer) -> None
 
     found = prepared(preparer, completion(max_tokens=MAX_MODEL_LEN - prompt))
 
-    assert found.cost_tokens == MAX_MODEL_LEN
+    assert found.need.cache_tokens == MAX_MODEL_LEN
     assert refused(preparer, completion(max_tokens=MAX_MODEL_LEN - prompt + 1)).param == "body.max_tokens"
 
 
@@ -186,10 +187,10 @@ def test_everything_about_the_draw_is_passed_on(preparer: Preparer) -> None:
     assert prepared(preparer, chat(logprobs=True, top_logprobs=20)).request.sampling.num_logprobs == 20
 
 
-def test_every_choice_costs_its_tokens(preparer: Preparer) -> None:
+def test_every_choice_needs_a_seat_and_cache_of_its_own(preparer: Preparer) -> None:
     found = prepared(preparer, completion(max_tokens=5, n=3))
 
-    assert found.cost_tokens == len(found.request.token_ids) + 15
+    assert found.need == Room(3, 3 * (len(found.request.token_ids) + 5))
 
 
 def test_min_tokens_makes_room_for_itself_and_is_refused_without(preparer: Preparer) -> None:

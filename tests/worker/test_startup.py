@@ -87,6 +87,21 @@ def test_says_which_settings_do_not_go_together(
     assert line.startswith(f"headrace worker: {named}")
 
 
+def test_threads_do_not_spin_while_they_wait(
+    start: Callable[[Settings], tuple[int, list[str]]],
+    settings: Callable[..., Settings],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beside another program on a core, threads that spin make a step many times as long."""
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    start(settings(block_size=24))
+    ours = os.environ["OMP_WAIT_POLICY"]
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    start(settings(block_size=24))
+
+    assert (ours, os.environ["OMP_WAIT_POLICY"]) == ("passive", "active")
+
+
 def test_the_process_ends_with_2_and_one_line(tmp_path: Path) -> None:
     worker = subprocess.run(
         [sys.executable, "-m", "worker"],

@@ -14,6 +14,7 @@ from engine.activation import use_rowwise_activations
 from engine.attention.choice import choose_attention
 from engine.config import Quantization
 from engine.gate import EXACT, ROUNDED, check_exactness, own_logits, refuse_by_config, use_paged_attention
+from engine.layer_fusing import fuse_layers
 from engine.linear import pack_linears
 from engine.network import Network
 from engine.protocol import ModelRefused
@@ -72,6 +73,8 @@ def _prepared(model: PreTrainedModel, quantize: Quantization | None) -> Network:
         # What the model is must be right before its numbers are rounded.
         check_exactness(network, trial, expected)
         quantize_linears(model, head=model.get_output_embeddings())
+    else:
+        fuse_layers(model)
     network = replace(network, is_exact=pack_linears(model))
     _leave_file(model)
     check_exactness(network, trial, expected, tolerance=EXACT if quantize is None else ROUNDED)

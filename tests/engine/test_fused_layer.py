@@ -17,7 +17,7 @@ from engine.layer_fusing import fuse_layers
 from tests.engine.tiny_families import FAMILIES, family_config
 
 # Heads of 36: halves of 18 fill one panel and a part of the next.
-SHAPE = {
+SHAPE: dict[str, Any] = {
     "hidden_size": 72,
     "intermediate_size": 100,
     "num_attention_heads": 4,

@@ -13,16 +13,18 @@ from typing import Any
 import numba
 import structlog
 
-from engine import activation, quantize
+from engine import activation, integer_kernel, panels, product, rounding
 from engine.attention import cpu_kernel, micro_kernel
 
-_SOURCES = (activation, cpu_kernel, micro_kernel, quantize)
+_SOURCES = (activation, cpu_kernel, integer_kernel, micro_kernel, panels, product, rounding)
 _KERNELS: Sequence[Any] = (
     activation.silu_rows,
     cpu_kernel.attend,
     cpu_kernel.store,
-    quantize.quantize_rows,
-    quantize.scale_back,
+    product.multiply,
+    product.multiply_gated,
+    product.multiply_rotated,
+    rounding.round_rows,
 )
 
 _log = structlog.get_logger(__name__)

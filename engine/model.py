@@ -16,7 +16,6 @@ from transformers.utils import logging as transformers_logging
 from engine.attention.choice import choose_attention
 from engine.config import AttentionName, Quantization
 from engine.gate import ROUNDED, check_exactness, own_logits, refuse_by_config, use_paged_attention
-from engine.linear import pack_linears
 from engine.network import Network
 from engine.protocol import ModelRefused
 
@@ -115,36 +114,24 @@ def _load(folder: Path, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrai
 
 def _prepared_for_cpu(network: Network, quantize: Quantization | None, check: Callable[..., None]) -> Network:
     """Lay the network out for the CPU in float32, checked before and after its numbers are rounded."""
-    model = network.model
-    _use_own_activations(model)
+    try:
+        from engine.cpu_layout import lay_out
+    except ImportError as error:
+        # numba may be missing: then the network is slower, and rounds by company.
+        if quantize is not None:
+            raise ModelRefused(f"quantize needs numba, which is missing ({error})") from error
+        _log.warning("network_not_laid_out", reason=str(error))
+        check(network)
+        return network
     if quantize is not None:
         # What the model is must be right before its numbers are rounded.
         check(network)
-        _quantize(model)
-    is_packed = pack_linears(model)
+    is_steady = lay_out(network.model, quantize=quantize)
     # Only this attention keeps a row's last bits from its neighbours.
-    network = replace(network, is_exact=is_packed and network.attention.name == "cpu")
-    _leave_file(model)
+    network = replace(network, is_exact=is_steady and network.attention.name == "cpu")
+    _leave_file(network.model)
     check(network, tolerance=None if quantize is None else ROUNDED)
     return network
-
-
-# Both need numba, which may be missing: then the network is slower, and rounds by company.
-def _use_own_activations(model: PreTrainedModel) -> None:
-    try:
-        from engine.activation import use_rowwise_activations
-    except ImportError as error:
-        _log.warning("activations_not_replaced", reason=str(error))
-    else:
-        use_rowwise_activations(model)
-
-
-def _quantize(model: PreTrainedModel) -> None:
-    try:
-        from engine.quantize import quantize_linears
-    except ImportError as error:
-        raise ModelRefused(f"quantize needs numba, which is missing ({error})") from error
-    quantize_linears(model, head=model.get_output_embeddings())
 
 
 def _leave_file(model: PreTrainedModel) -> None:

@@ -36,6 +36,11 @@ def forward_context(forward: Forward) -> Iterator[None]:
         _forward.reset(token)
 
 
+def current_forward() -> Forward:
+    """The forward pass that layers called now belong to."""
+    return _forward.get()
+
+
 def paged_attention(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -45,7 +50,7 @@ def paged_attention(
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """transformers' attention signature: query [1, H, T, D], key and value [1, Hkv, T, D]."""
-    forward = _forward.get()
+    forward = current_forward()
     scale = options.get("scaling")
     scoring = Scoring(
         scale=query.shape[-1] ** -0.5 if scale is None else float(scale),

@@ -45,15 +45,17 @@ class _ProductCode:
         rows = [_row(builder, start(0), args[2], row) for row in range(self.num_rows)]
         targets = [_row(builder, start(7), args[9], row) for row in range(self.num_rows)]
         sums = self._zeros(builder)
+        self._add_all(builder, (rows, start(3), args[5]), count, sums)
+        for row, total in enumerate(sums[0]):
+            for chain in sums[1:]:
+                builder.store(builder.fadd(builder.load(total), builder.load(chain[row])), total)
+        # Last: added to each term in turn, a large number would take the small ones' digits.
         with builder.if_then(accumulate):
             for target, total in zip(targets, sums[0], strict=True):
-                builder.store(self._load(builder, target), total)
-        self._add_all(builder, (rows, start(3), args[5]), count, sums)
-        for row, target in enumerate(targets):
-            total = builder.load(sums[0][row])
-            for chain in sums[1:]:
-                total = builder.fadd(total, builder.load(chain[row]))
-            builder.store(total, builder.bitcast(target, self.vector.as_pointer())).align = 4
+                builder.store(builder.fadd(self._load(builder, target), builder.load(total)), total)
+        for target, total in zip(targets, sums[0], strict=True):
+            pointer = builder.bitcast(target, self.vector.as_pointer())
+            builder.store(builder.load(total), pointer).align = 4
         return context.get_dummy_value()
 
     def _zeros(self, builder: Any) -> list[list[Any]]:

@@ -6,21 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from engine.linear import PackedLinear, find_min_rows, pack_linears
+from engine.linear import PackedLinear, is_right, pack_linears
 
 
 @pytest.fixture(autouse=True)
 def seed() -> None:
     torch.manual_seed(1)
-
-
-def packed(linear: nn.Linear) -> PackedLinear:
-    layer = PackedLinear(linear)
-    min_rows = find_min_rows(layer, linear)
-    if min_rows is None:
-        pytest.fail("this machine's oneDNN is not exact for so plain a shape")
-    layer.min_rows = min_rows
-    return layer
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -29,18 +20,18 @@ def test_product_is_that_of_torch(bias: bool, shape: tuple[int, ...]) -> None:
     linear = nn.Linear(96, 48, bias=bias)
     rows = torch.randn(*shape, 96)
 
-    result = packed(linear)(rows)
+    result = PackedLinear(linear)(rows)
 
     torch.testing.assert_close(result, linear(rows).detach(), atol=1e-5, rtol=1e-5)
 
 
 def test_no_rows_give_no_rows() -> None:
-    assert packed(nn.Linear(96, 48))(torch.empty(1, 0, 96)).shape == (1, 0, 48)
+    assert PackedLinear(nn.Linear(96, 48))(torch.empty(1, 0, 96)).shape == (1, 0, 48)
 
 
-@pytest.mark.parametrize(("width", "out"), [(96, 48), (576, 192), (1536, 576)])
+@pytest.mark.parametrize(("width", "out"), [(96, 48), (576, 192), (1536, 576), (33, 21), (5, 1)])
 def test_row_does_not_depend_on_its_batch(width: int, out: int) -> None:
-    layer = packed(nn.Linear(width, out, bias=False))
+    layer = PackedLinear(nn.Linear(width, out, bias=False))
     rows = torch.randn(70, width)
     whole = layer(rows)
 
@@ -69,7 +60,7 @@ class Wrong(PackedLinear):
 def test_inexact_product_is_found_out(kind: type[PackedLinear]) -> None:
     linear = nn.Linear(96, 48)
 
-    assert find_min_rows(kind(linear), linear) is None
+    assert not is_right(kind(linear), linear)
 
 
 def test_inexact_product_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,18 +74,16 @@ def test_inexact_product_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(type(layer) is nn.Linear for layer in network)
 
 
-def test_missing_operation_leaves_torch_in_charge(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = nn.Sequential(nn.Linear(32, 16))
-    rows = torch.randn(3, 32)
-    expected = network(rows)
+@pytest.mark.parametrize("bias", [False, True])
+def test_product_is_added_to_where_a_layer_starts(bias: bool) -> None:
+    linear = nn.Linear(20, 37, bias=bias)
+    rows, start = torch.randn(13, 20), torch.randn(13, 37)
+    given = start.clone()
 
-    def missing(self: PackedLinear, linear: nn.Linear) -> None:
-        raise AttributeError("no such operation in this torch")
+    result = PackedLinear(linear).added_to(start, rows)
 
-    monkeypatch.setattr(PackedLinear, "__init__", missing)
-
-    assert not pack_linears(network)
-    assert torch.equal(network(rows), expected)
+    torch.testing.assert_close(result, given + linear(rows).detach(), atol=1e-5, rtol=1e-5)
+    assert torch.equal(start, given)
 
 
 def test_shared_weight_stays_with_the_embedding() -> None:

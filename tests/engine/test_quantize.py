@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from engine.block_manager import BlockManager
 from engine.cache import KVCache
 from engine.checkpoint import DEMO_MODEL, locate_checkpoint
 from engine.config import Quantization
+from engine.fused_layer import FusedLayer
 from engine.linear import PackedLinear
 from engine.model import load_network
 from engine.plan import Span, StepPlan
@@ -30,9 +32,10 @@ def seed() -> None:
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_product_is_off_by_rounding_alone(bias: bool) -> None:
-    linear = nn.Linear(200, 96, bias=bias)
-    rows = torch.randn(2, 30, 200)
+@pytest.mark.parametrize("width", [200, 201])
+def test_product_is_off_by_rounding_alone(bias: bool, width: int) -> None:
+    linear = nn.Linear(width, 96, bias=bias)
+    rows = torch.randn(2, 30, width)
 
     with torch.no_grad():
         expected = linear(rows)
@@ -68,6 +71,7 @@ def test_huge_row_does_not_touch_its_neighbours() -> None:
 
     assert torch.equal(together[:1], alone)
     assert torch.equal(together[2], layer.bias if layer.bias is not None else torch.zeros(48))
+    assert together[3].isnan().all()
 
 
 def test_no_rows_give_no_rows() -> None:
@@ -84,9 +88,19 @@ def test_all_layers_but_the_head_are_replaced(llama_folder: Path) -> None:
 
     kinds = [type(module) for module in network.model.modules()]
 
-    assert kinds.count(Int8Linear) == 14
+    assert kinds.count(FusedLayer) == 2
+    assert nn.Linear not in kinds
     assert isinstance(network.model.get_output_embeddings(), PackedLinear)
     assert network.is_exact
+
+
+def test_layers_that_cannot_be_fused_are_replaced_one_by_one(tiny_folder: Callable[[str], Path]) -> None:
+    kinds = [
+        type(module) for module in load_network(tiny_folder("stablelm"), quantize="int8").model.modules()
+    ]
+
+    assert FusedLayer not in kinds
+    assert kinds.count(Int8Linear) == 14
 
 
 def test_logits_among_mates_equal_those_alone(llama_folder: Path) -> None:

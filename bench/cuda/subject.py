@@ -1,0 +1,83 @@
+"""The network that the sections of one model share, and the device it is on."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from functools import cached_property
+
+import torch
+from transformers import PreTrainedModel
+
+from bench.cuda.ceiling import Ceiling, measure_ceiling
+from bench.cuda.load import Load, load_for
+from bench.cuda.shape import SHAPES, build_model
+from bench.cuda.unavailable import Unavailable
+
+#: Device memory that is left alone beside what is counted.
+_SPARE_BYTES = 4 * 2**30
+
+
+class Machine:
+    """One device, and the numbers that networks and references are computed in there."""
+
+    def __init__(self, device: str) -> None:
+        self.device = torch.device(device)
+        is_cuda = self.device.type == "cuda"
+        self.dtype = torch.bfloat16 if is_cuda else torch.float32
+        self.reference_dtype = torch.float32 if is_cuda else torch.float64
+        # The reference must be one: no shortened products in it.
+        torch.set_float32_matmul_precision("highest")
+
+    @cached_property
+    def ceiling(self) -> Ceiling:
+        return measure_ceiling(self.device, self.dtype)
+
+    def require(self, num_bytes: float, purpose: str) -> None:
+        """Raise Unavailable if the device has not so much memory free."""
+        if self.device.type != "cuda":
+            return
+        torch.cuda.empty_cache()
+        free = torch.cuda.mem_get_info(self.device)[0] - _SPARE_BYTES
+        if free < num_bytes:
+            wanted, left = num_bytes / 2**30, max(free, 0) / 2**30
+            raise Unavailable(f"{purpose} takes {wanted:.0f} GiB, {left:.0f} GiB are free")
+
+
+class Subject:
+    """A network with random weights, made when it is first asked for."""
+
+    def __init__(self, name: str, machine: Machine) -> None:
+        self.name = name
+        self.machine = machine
+        self.shape = SHAPES[name]
+        self._reference: PreTrainedModel | None = None
+
+    @cached_property
+    def load(self) -> Load:
+        return load_for(self.name, vocabulary=self.shape.vocabulary)
+
+    @cached_property
+    def model(self) -> PreTrainedModel:
+        """transformers' own; whoever changes its modules takes a twin."""
+        dtype = self.machine.dtype
+        self.machine.require(self.shape.num_weights * dtype.itemsize, f"the {self.name} model")
+        return build_model(self.shape, device=self.machine.device, dtype=dtype)
+
+    @property
+    def reference(self) -> PreTrainedModel:
+        """The same weights in wider numbers; takes room until `forget_reference`."""
+        if self._reference is None:
+            model, dtype = self.model, self.machine.reference_dtype
+            # A copy of the narrow weights, then the wide ones in their place.
+            num_bytes = self.shape.num_weights * (dtype.itemsize + self.machine.dtype.itemsize)
+            self.machine.require(num_bytes, f"the {self.name} reference")
+            self._reference = copy.deepcopy(model).to(dtype)
+        return self._reference
+
+    def forget_reference(self) -> None:
+        """Make room on the device."""
+        self._reference = None
+        gc.collect()
+        if self.machine.device.type == "cuda":
+            torch.cuda.empty_cache()

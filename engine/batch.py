@@ -11,8 +11,9 @@ length          10  5   3                 lengths: tokens in the cache after thi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,13 @@ class Batch:
     lengths: torch.Tensor
     sample_rows: torch.Tensor
     sampling_spans: tuple[Span, ...]
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch with its tensors on this device."""
+        contents: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        tensors = {name: each for name, each in contents.items() if isinstance(each, torch.Tensor)}
+        moved: dict[str, Any] = {name: tensor.to(device) for name, tensor in tensors.items()}
+        return replace(self, **moved)
 
 
 def build_batch(plan: StepPlan, *, block_size: int) -> Batch:

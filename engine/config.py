@@ -12,8 +12,10 @@ Admission = Literal["reserve", "optimistic"]
 Batching = Literal["static", "window", "continuous"]
 #: Numbers that the linear layers compute in, instead of float32.
 Quantization = Literal["int8"]
-#: Token positions in a cache block that the attention kernel can read.
-_BLOCK_SIZES = (16, 32, 64, 128)
+#: Who computes attention: `auto` is the fastest that serves the model on its device.
+AttentionName = Literal["auto", "varlen", "triton", "reference", "cpu"]
+#: Token positions in a cache block that the attention kernels can read.
+_BLOCK_SIZES = (16, 32, 64, 128, 256)
 
 #: Prompt tokens computed together; the grid on which every prompt is cut.
 PREFILL_CHUNK_TOKENS = 128
@@ -36,6 +38,9 @@ class EngineConfig:
     spent on `kv_cache_bytes`: hence 0.
 
     `quantize` `int8` is faster, and gives other, slightly worse texts than the model's own.
+
+    `attention` `auto` is numba's kernel on a CPU; on CUDA torch's `varlen_attn`, which may want a
+    `block_size` of 256, else our Triton kernel. Where a faster one cannot serve, the log says why.
     """
 
     model: str
@@ -51,6 +56,7 @@ class EngineConfig:
     batching: Batching = "continuous"
     quantize: Quantization | None = None
     num_threads: int | None = None
+    attention: AttentionName = "auto"
     dtype: str = "float32"
     device: str = "cpu"
 
@@ -67,6 +73,7 @@ class EngineConfig:
             raise ValueError(f"block_size must be one of {sizes}, not {self.block_size}")
         if self.quantize is not None:
             _require_one_of("quantize", self.quantize, get_args(Quantization))
+        _require_one_of("attention", self.attention, get_args(AttentionName))
         self._check_discipline()
         smallest = PREFILL_CHUNK_TOKENS + self.max_num_seqs
         if self.max_num_batched_tokens is not None and self.max_num_batched_tokens < smallest:

@@ -184,15 +184,16 @@ def build_engine(config: EngineConfig) -> TorchEngine:
         torch.set_num_threads(config.num_threads)
     folder = locate_checkpoint(config.model, config.cache_dir)
     tokenizer = Tokenizer.load(folder)
-    return assemble_engine(
-        config, network=load_network(folder, quantize=config.quantize), tokenizer=tokenizer
+    network = load_network(
+        folder, quantize=config.quantize, attention=config.attention, block_size=config.block_size
     )
+    return assemble_engine(config, network=network, tokenizer=tokenizer)
 
 
 def assemble_engine(config: EngineConfig, *, network: Network, tokenizer: Tokenizer) -> TorchEngine:
     """Make an engine with an empty cache around a loaded network; raises as `build_engine` does."""
     limits, num_blocks = _size(config, network)
-    num_host_blocks = _count_host_blocks(config, network)
+    num_host_blocks = _count_blocks(config, network, config.host_cache_bytes)
     blocks = BlockManager(
         num_blocks,
         block_size=config.block_size,
@@ -205,6 +206,7 @@ def assemble_engine(config: EngineConfig, *, network: Network, tokenizer: Tokeni
         num_blocks=num_blocks,
         block_size=config.block_size,
         num_host_blocks=num_host_blocks,
+        format=network.cache_format,
     )
     scheduler = Scheduler(
         blocks,
@@ -226,7 +228,7 @@ def _size(config: EngineConfig, network: Network) -> tuple[EngineLimits, int]:
     if wished is not None and own is not None and wished > own:
         raise ModelRefused(f"max_model_len {wished} is more than the {own} tokens {config.model} can take")
     block_size = config.block_size
-    num_blocks = count_blocks(network.layers, block_size=block_size, cache_bytes=config.kv_cache_bytes)
+    num_blocks = _count_blocks(config, network, config.kv_cache_bytes)
     length = min(each for each in (wished, own, num_blocks * block_size) if each is not None)
     if length < (wished or 1):
         raise ModelRefused(
@@ -241,6 +243,10 @@ def _size(config: EngineConfig, network: Network) -> tuple[EngineLimits, int]:
     return limits, num_blocks
 
 
-def _count_host_blocks(config: EngineConfig, network: Network) -> int:
-    size = config.block_size
-    return count_blocks(network.layers, block_size=size, cache_bytes=config.host_cache_bytes)
+def _count_blocks(config: EngineConfig, network: Network, cache_bytes: int) -> int:
+    return count_blocks(
+        network.layers,
+        block_size=config.block_size,
+        cache_bytes=cache_bytes,
+        format=network.cache_format,
+    )

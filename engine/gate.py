@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from engine.attention.demand import LayerDemand
 from engine.attention.interface import ATTENTION_NAME, forward_context
 from engine.attention.probe import ShapeProbe
 from engine.batch import build_batch
 from engine.block_manager import BlockManager
-from engine.cache import KVCache, LayerShape
+from engine.cache import KVCache
 from engine.network import Network
 from engine.plan import Span, StepPlan
 from engine.protocol import EngineRequest, ModelRefused
@@ -26,11 +27,10 @@ from engine.sequence import Sequence
 _EXACT_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "sparse", "dense", "moe"})
 #: These take the longest position of a whole step into account, and so depend on batch mates.
 _BATCH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
-#: Largest difference to the model's own logits, as a share of the largest logit.
-EXACT = 1e-3
+#: Largest difference to the model's own logits, as a share of the largest logit: what rounding adds up to.
+_EXACT = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 #: The same for a network in integers: a sign that it runs, not that it is good.
 ROUNDED = 0.5
-_BLOCK_SIZE = 16
 
 
 def refuse_by_config(config: PreTrainedConfig) -> None:
@@ -51,8 +51,8 @@ def refuse_by_config(config: PreTrainedConfig) -> None:
         raise ModelRefused("its attention looks ahead")
 
 
-def use_paged_attention(model: PreTrainedModel) -> dict[int, LayerShape]:
-    """Make the model call our attention, and say what each layer keeps; ModelRefused if it will not."""
+def use_paged_attention(model: PreTrainedModel) -> dict[int, LayerDemand]:
+    """Make the model call our attention, and say what each layer demands; ModelRefused if it will not."""
     kind = type(model).__name__
     if not model._can_set_attn_implementation():
         raise ModelRefused(f"{kind} does not go through transformers' attention interface")
@@ -60,37 +60,51 @@ def use_paged_attention(model: PreTrainedModel) -> dict[int, LayerShape]:
     if model.config._attn_implementation != ATTENTION_NAME:
         raise ModelRefused(f"{kind} keeps its own attention")
     probe = ShapeProbe()
+    two = torch.tensor([[0, 1]], device=model.device)
     try:
         with forward_context(probe):
-            model(input_ids=torch.tensor([[0, 1]]), position_ids=torch.tensor([[0, 1]]), use_cache=False)
+            model(input_ids=two, position_ids=two, use_cache=False)
     except Exception as error:
         raise ModelRefused(f"{kind} cannot run on our attention: {error}") from error
     num_layers = model.config.get_text_config(decoder=True).num_hidden_layers
-    if len(probe.layers) != num_layers:
+    if len(probe.demands) != num_layers:
         raise ModelRefused(
-            f"only {len(probe.layers)} of the {num_layers} layers of {kind} use the attention interface; "
+            f"only {len(probe.demands)} of the {num_layers} layers of {kind} use the attention interface; "
             "the others keep a state of their own"
         )
     if probe.faults:
         raise ModelRefused(f"{kind} cannot be exact: {probe.faults[0]}")
-    return probe.layers
+    return probe.demands
 
 
 def own_logits(model: PreTrainedModel, prompts: list[list[int]]) -> torch.Tensor:
     """The last logits [prompts, vocabulary] by the model's own attention, one prompt at a time."""
     try:
-        rows = [model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1] for ids in prompts]
+        tensors = [torch.tensor([ids], device=model.device) for ids in prompts]
+        rows = [model(input_ids=ids, use_cache=False).logits[0, -1] for ids in tensors]
     except Exception as error:
         raise ModelRefused(f"{type(model).__name__} cannot run at all: {error}") from error
     return torch.stack(rows).float()
 
 
 def check_exactness(
-    network: Network, prompts: list[list[int]], expected: torch.Tensor, *, tolerance: float = EXACT
+    network: Network,
+    prompts: list[list[int]],
+    expected: torch.Tensor,
+    *,
+    block_size: int,
+    tolerance: float | None = None,
 ) -> None:
-    """Raise ModelRefused unless two prompts run together, in pieces, give the expected logits."""
-    blocks = BlockManager(num_blocks=16, block_size=_BLOCK_SIZE)
-    cache = KVCache(network.layers, num_blocks=blocks.num_blocks, block_size=_BLOCK_SIZE)
+    """Raise ModelRefused unless two prompts run together, in pieces, give the expected logits.
+
+    `tolerance` None is what fits the numbers that the network computes in.
+    """
+    if tolerance is None:
+        tolerance = _EXACT[network.model.dtype]
+    blocks = BlockManager(num_blocks=len(prompts), block_size=block_size)
+    cache = KVCache(
+        network.layers, num_blocks=blocks.num_blocks, block_size=block_size, format=network.cache_format
+    )
     first, second = (
         Sequence(EngineRequest(id=str(index), token_ids=ids, max_tokens=1), arrival=index)
         for index, ids in enumerate(prompts)
@@ -104,7 +118,8 @@ def check_exactness(
             (Span(first, 0, head),),
             (Span(first, head, tail), Span(second, 0, len(second.token_ids))),
         ):
-            logits = network.forward(build_batch(StepPlan(spans), block_size=_BLOCK_SIZE), cache)
+            batch = build_batch(StepPlan(spans), block_size=block_size).to(network.device)
+            logits = network.forward(batch, cache)
     except Exception as error:
         raise ModelRefused(f"{kind} cannot run on our kernels: {error}") from error
     difference = (logits - expected).abs().max() / (1 + expected.abs().max())

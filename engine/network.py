@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
-from engine.attention.interface import Attention, forward_context
+from engine.attention.attention import Attention
+from engine.attention.interface import forward_context
 from engine.batch import Batch
-from engine.cache import KVCache, LayerShape
+from engine.cache import CacheFormat, KVCache
+from engine.cache_layout import LayerShape
 from engine.protocol import EngineError
 
 
@@ -27,9 +29,22 @@ class Network:
     vocab_size: int
     is_exact: bool
 
+    @property
+    def device(self) -> torch.device:
+        """Where it computes, and where batches must lie."""
+        return self.cache_format.device
+
+    @property
+    def cache_format(self) -> CacheFormat:
+        """The kind of cache that its attention reads."""
+        return CacheFormat(self.attention.layout, self.model.dtype, self.model.device)
+
     def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
-        """Compute a step; logits [sampled rows, vocabulary] in float32."""
-        with forward_context(self.attention(batch, cache)):
+        """Compute a step; logits [sampled rows, vocabulary] in float32.
+
+        Nothing here waits for the device, so that a step on CUDA can be captured as a graph.
+        """
+        with forward_context(self.attention.start(batch, cache)):
             output = self.model(
                 input_ids=batch.input_ids[None],
                 position_ids=batch.positions[None],

@@ -9,35 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from transformers import AttentionInterface
 
+from engine.attention.attention import Forward
 from engine.attention.probe import ShapeProbe
 from engine.attention.scoring import Scoring
-from engine.batch import Batch
-from engine.cache import KVCache
 from engine.protocol import EngineError
 
 #: The name under which transformers finds our attention.
 ATTENTION_NAME = "headrace_paged"
-
-
-class Forward(Protocol):
-    """The attention of one step: where its rows are written and what they attend to."""
-
-    def attend(
-        self, layer: int, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scoring: Scoring
-    ) -> torch.Tensor:
-        """Keep keys and values [rows, heads, width], then answer the queries, [rows, H, width]."""
-        ...
-
-
-class Attention(Protocol):
-    """A way to attend: makes the forward pass of a step, batch after batch."""
-
-    def __call__(self, batch: Batch, cache: KVCache) -> Forward: ...
 
 
 _forward: ContextVar[Forward] = ContextVar("headrace_forward")
@@ -74,7 +57,7 @@ def paged_attention(
     if not isinstance(layer, int):
         raise EngineError(f"{type(module).__name__} does not say which layer it is")
     if isinstance(forward, ShapeProbe):
-        forward.note(module, key, value, attention_mask)
+        forward.note(module, attention_mask)
     rows = (query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1))
     return forward.attend(layer, *rows, scoring)[None], None
 

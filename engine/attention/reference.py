@@ -1,4 +1,7 @@
-"""Attention in plain torch, sequence by sequence: slow, obvious, for any device and block size."""
+"""Attention in plain torch, sequence by sequence: slow, obvious, for any device, block size and layout.
+
+It computes in float32 whatever the cache keeps, and asks the device for lengths: not to be captured.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ class ReferenceForward:
         for sequence, (first, end) in enumerate(itertools.pairwise(starts)):
             length = int(self.batch.lengths[sequence])
             kept = self.cache.read(layer, self.batch.block_tables[sequence], length)
-            parts.append(_attend(query[first:end], *kept, scoring))
-        return torch.cat(parts)
+            parts.append(_attend(query[first:end].float(), kept[0].float(), kept[1].float(), scoring))
+        return torch.cat(parts).to(query.dtype)
 
 
 def _attend(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scoring: Scoring) -> torch.Tensor:
@@ -59,5 +62,5 @@ def _softmax(scores: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
     """Weights over the keys; a sink takes part in the sum but has no value to give."""
     if sinks is None:
         return torch.softmax(scores, dim=-1)
-    sink = sinks.view(-1, 1, 1).expand(-1, scores.shape[1], 1)
+    sink = sinks.float().view(-1, 1, 1).expand(-1, scores.shape[1], 1)
     return torch.softmax(torch.cat([scores, sink], dim=-1), dim=-1)[..., :-1]

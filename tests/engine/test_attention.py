@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from engine.attention.attention import Forward
 from engine.attention.cpu import CpuForward
-from engine.attention.interface import Attention
 from engine.attention.reference import ReferenceForward
 from engine.attention.scoring import Scoring
-from engine.batch import build_batch
+from engine.batch import Batch, build_batch
 from engine.block_manager import BlockManager
-from engine.cache import KVCache, LayerShape
+from engine.cache import KVCache
+from engine.cache_layout import LayerShape
 from engine.kernels import prepare_kernels
 from engine.model import load_network
 from engine.plan import Span, StepPlan
@@ -25,6 +27,7 @@ from tests.engine.completion import random_prompt
 
 HEADS, KV_HEADS, KEY_WIDTH, VALUE_WIDTH = 6, 2, 8, 5
 BLOCK_SIZE = 16
+Attention = Callable[[Batch, KVCache], Forward]
 ATTENTIONS: list[Attention] = [CpuForward, ReferenceForward]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from engine.cache import KVCache, LayerShape, count_blocks
+from engine.cache import KVCache, count_blocks
+from engine.cache_layout import LayerShape
 from engine.plan import Transfer
 
 SHAPE = LayerShape(num_heads=2, key_width=6, value_width=5)

@@ -13,7 +13,7 @@ if not __package__:
     # Run by its path: in its own folder `engine.py` would hide the package `engine`.
     sys.path[0] = str(Path(__file__).parent.parent)
 
-from bench.cuda.command import main  # noqa: E402
+from bench.cuda.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,6 +6,7 @@ import json
 import statistics
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from bench.cuda.decoding import Decoding, output_tokens
 from bench.cuda.finding import Finding
-from bench.cuda.own import own_engine
+from bench.cuda.own import own_engine, served_kernel
 from bench.cuda.setting import Setting
 from bench.cuda.subject import Subject
 from bench.cuda.unavailable import Unavailable
@@ -29,7 +30,9 @@ def measure_busy(subject: Subject) -> Iterator[Finding]:
     if subject.machine.device.type != "cuda":
         raise Unavailable("a CPU is not a device beside the host")
     subject.forget_reference()
-    for setting in (Setting(), Setting(overlap=False), Setting(overlap=False, cuda_graphs=False)):
+    served = Setting(served_kernel(subject))
+    without = replace(served, overlap=False)
+    for setting in (served, without, replace(without, cuda_graphs=False)):
         yield _measure(subject, setting)
 
 

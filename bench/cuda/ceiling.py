@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 
-from bench.cuda.finding import Finding
 from bench.cuda.stopwatch import median_seconds
 
 
@@ -25,23 +24,6 @@ def measure_ceiling(device: torch.device, dtype: torch.dtype) -> Ceiling:
         bytes_per_second=_bytes_per_second(device, num_bytes=2**31 if is_cuda else 2**24),
         flop_per_second=_flop_per_second(device, dtype, size=8192 if is_cuda else 256),
     )
-
-
-def ceiling_findings(ceiling: Ceiling, dtype: torch.dtype) -> list[Finding]:
-    """The two ceilings as rows."""
-    name = str(dtype).removeprefix("torch.")
-    return [
-        Finding(
-            "copy on the device, bytes read + written",
-            f"{ceiling.bytes_per_second / 1e9:,.0f} GB/s",
-            figures={"bytes_per_second": ceiling.bytes_per_second},
-        ),
-        Finding(
-            f"square product, {name}, random numbers",
-            f"{ceiling.flop_per_second / 1e12:,.3g} TFLOP/s",
-            figures={"flop_per_second": ceiling.flop_per_second},
-        ),
-    ]
 
 
 def _bytes_per_second(device: torch.device, *, num_bytes: int) -> float:

@@ -1,4 +1,4 @@
-"""The command `python -m bench.gpu`: what it takes, which sections run, and what it prints. Needs no torch."""
+"""The command `python -m bench.gpu`: its arguments, its sections and what it prints. Needs no torch."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from bench.cuda.finding import SectionReport, Task, table, to_json
+from bench.cuda.setting import kernels_to_try, settings_to_try
 from bench.cuda.supervisor import Supervisor
 
 #: What the engine cannot do without, under the names that pip knows them by.
@@ -57,8 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome = "wrong" if report.has_failed else report.ending.outcome
         print(f"{report.task}: {outcome}, {report.seconds:.0f} s", file=sys.stderr, flush=True)
 
+    dtype = options.dtype or {"cuda": "bfloat16", "cpu": "float32"}[options.device]
     supervisor = Supervisor(
-        work=partial(_run_sections, device=options.device),
+        work=partial(_run_sections, device=options.device, dtype=dtype),
         budget_seconds=60 * options.minutes,
         task_seconds=_SECTION_SECONDS,
     )
@@ -68,21 +70,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(report.has_failed for report in reports) else 0
 
 
-def _run_sections(messages: Connection, tasks: Sequence[Task], *, device: str) -> None:
+def _run_sections(messages: Connection, tasks: Sequence[Task], *, device: str, dtype: str) -> None:
     # Imported in the process that measures: this one stays small, and free of CUDA.
     from bench.cuda.quiet import keep_quiet
 
     keep_quiet()
     from bench.cuda.sections import run_sections
 
-    run_sections(messages, tasks, device=device)
+    run_sections(messages, tasks, device=device, dtype=dtype)
 
 
 def _tasks(options: argparse.Namespace) -> list[Task]:
     return [
-        Task("ceilings"),
-        *(Task(section, model) for model in options.models for section in options.sections),
+        Task("machine"),
+        *(
+            Task(section, model, part)
+            for model in options.models
+            for section in options.sections
+            for part in _parts(section, options.device)
+        ),
     ]
+
+
+def _parts(section: str, device: str) -> list[str]:
+    """What the section is cut into, so that one kernel that fails does not take the others along."""
+    match section:
+        case "logits":
+            return list(kernels_to_try(device))
+        case "settings":
+            return settings_to_try(device)
+        case _:
+            return [""]
 
 
 def _fault(device: str) -> str | None:
@@ -127,11 +145,14 @@ def _version(name: str) -> str:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="Checks and times the engine on CUDA.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.gpu", description="Checks and times the engine on CUDA."
+    )
     add = parser.add_argument
     add("--device", choices=("cuda", "cpu"), default="cuda", help="cpu is for trying the command out")
     add("--models", type=_names(_MODELS), default=["1b", "8b"], help=f"of {', '.join(_MODELS)}")
     add("--sections", type=_names(_SECTIONS), default=list(_SECTIONS), help=f"of {', '.join(_SECTIONS)}")
+    add("--dtype", choices=("bfloat16", "float32"), help="default: bfloat16, on a CPU float32")
     add("--minutes", type=float, default=8.0, help="for all of it; what is left then is not exercised")
     return parser.parse_args(arguments)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bench.cuda.decoding import Decoding, output_tokens
 from bench.cuda.finding import Finding, not_exercised
-from bench.cuda.own import own_engine
+from bench.cuda.own import own_engine, served_kernel
 from bench.cuda.setting import Setting
 from bench.cuda.subject import Subject
 from bench.cuda.unavailable import Unavailable
@@ -17,18 +17,18 @@ from bench.cuda.work import decode_bytes
 def measure_decode(subject: Subject) -> Iterator[Finding]:
     """One engine as it is served; ever more sequences in it."""
     subject.forget_reference()
-    load = subject.load
+    load, setting = subject.load, Setting(served_kernel(subject))
     for count in load.decode_sequences:
         try:
-            yield _measure(subject, load.prompts(count, load.decode_context))
+            yield _measure(subject, setting, load.prompts(count, load.decode_context))
         except Unavailable as reason:
             yield not_exercised(f"{count} sequences", reason)
 
 
-def _measure(subject: Subject, prompts: list[list[int]]) -> Finding:
+def _measure(subject: Subject, setting: Setting, prompts: list[list[int]]) -> Finding:
     load, machine = subject.load, subject.machine
     longest = load.decode_context + output_tokens(prompts, num_steps=load.num_decode_steps)
-    engine = own_engine(subject, Setting(), num_sequences=len(prompts), longest=longest)
+    engine = own_engine(subject, setting, num_sequences=len(prompts), longest=longest)
     decoding = Decoding(engine, prompts, num_steps=load.num_decode_steps, device=machine.device)
     before = decoding.context_tokens
     seconds = decoding.steps(load.num_decode_steps)

@@ -41,13 +41,14 @@ def not_exercised(setting: str, reason: object) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A section to be run on a model; sections about the machine alone have no model."""
+    """A section to be run on a model; those about the machine have none, and few come in parts."""
 
     section: str
     model: str = ""
+    part: str = ""
 
     def __str__(self) -> str:
-        return f"{self.section} of {self.model}" if self.model else self.section
+        return ", ".join(word for word in (self.model, self.section, self.part) if word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def _rows(report: SectionReport) -> list[tuple[str, ...]]:
     start = (report.task.model, report.task.section)
     rows = [(*start, *_cells(finding)) for finding in report.findings]
     if report.ending.outcome is not Outcome.DONE:
-        rows.append((*start, "", report.ending.reason, "", "", report.ending.outcome.upper()))
+        rows.append((*start, report.task.part, report.ending.reason, "", "", report.ending.outcome.upper()))
     return rows
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence as Listing
 
 import torch
-from transformers import PreTrainedModel
 
 from bench.cuda.forced import Forced
 from bench.cuda.own import StepRunner
@@ -15,35 +14,25 @@ from engine.protocol import EngineRequest
 from engine.sequence import Sequence
 
 
-def forced_logits(network: Network, lines: Listing[Forced], *, device: torch.device) -> torch.Tensor:
+def forced_logits(network: Network, lines: Listing[Forced], *, block_size: int) -> torch.Tensor:
     """Logits [lines, following + 1, vocabulary] of the prompts' last and all following tokens.
 
     All lines must have as many following tokens. They run together on one cache, every prompt
     in two chunks and every second line a step later, so that chunks and decodes meet in a step.
     """
-    runner = StepRunner(network, lines=[len(line.token_ids) for line in lines], device=device)
+    lengths = [len(line.token_ids) + 1 for line in lines]
+    runner = StepRunner(network, lengths=lengths, block_size=block_size)
     walks = [_Walk(line, index, runner) for index, line in enumerate(lines)]
     rows: list[list[torch.Tensor]] = [[] for _ in lines]
     step = 0
     while any(walk.pieces for walk in walks):
         moving = [walk for walk in walks if walk.pieces and step >= walk.index % 2]
         spans = sorted((walk.next_span() for walk in moving), key=lambda span: not span.is_decode)
-        sampling, logits = runner.run(tuple(spans), step)
+        sampling, logits = runner.run(tuple(spans))
         for sequence, row in zip(sampling, logits, strict=True):
             rows[int(sequence.request.id)].append(row)
         step += 1
     return torch.stack([torch.stack(each) for each in rows])
-
-
-def whole_logits(model: PreTrainedModel, lines: Listing[Forced], *, device: torch.device) -> torch.Tensor:
-    """The same logits by transformers alone, each line in one piece; in the model's numbers or float32."""
-    rows = []
-    with torch.inference_mode():
-        for line in lines:
-            ids = torch.tensor([line.token_ids], device=device)
-            logits = model(input_ids=ids, use_cache=False, logits_to_keep=len(line.following) + 1).logits[0]
-            rows.append(logits if logits.dtype == torch.float64 else logits.float())
-    return torch.stack(rows)
 
 
 class _Walk:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Listing
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel
 
 from bench.cuda.byte_tokenizer import byte_tokenizer
-from bench.cuda.setting import Setting
+from bench.cuda.setting import Kernel, Setting, kernels_to_try
 from bench.cuda.shape import twin
 from bench.cuda.subject import Subject
 from bench.cuda.unavailable import Unavailable
@@ -19,60 +19,89 @@ from engine.block_manager import BlockManager
 from engine.cache import KVCache
 from engine.config import EngineConfig
 from engine.engine import TorchEngine, assemble_engine
-from engine.model import _prepared
+from engine.model import network_around
 from engine.network import Network
 from engine.plan import Span, StepPlan
+from engine.protocol import ModelRefused
 from engine.sequence import Sequence
 
 #: Prompt tokens computed in one step beside the decodes.
 PROMPT_BUDGET = 8192
-_BLOCK_SIZE = 16
 
 
-def attentions(device: torch.device) -> tuple[str, ...]:
-    return ("cpu",)
+def own_network(model: PreTrainedModel, kernel: Kernel) -> Network:
+    """Our network around this model's weights; Unavailable if this kernel does not serve it here."""
+    try:
+        return network_around(twin(model), attention=kernel.attention, block_size=kernel.block_size)
+    except ModelRefused as refusal:
+        raise Unavailable(str(refusal)) from refusal
 
 
-def own_network(model: PreTrainedModel, *, attention: str) -> Network:
-    """Our network around this model, whose modules it may change; Unavailable if this attention is not there."""
-    if attention not in ("cpu", "auto"):
-        raise Unavailable("no")
-    with torch.inference_mode():
-        return _prepared(twin(model), None)
+def served_kernel(subject: Subject) -> Kernel:
+    """The first that serves this model here; Unavailable, with all reasons, if none does."""
+    if subject.served_kernel is None:
+        subject.served_kernel = _first_usable(subject)
+    return subject.served_kernel
+
+
+def _first_usable(subject: Subject) -> Kernel:
+    refusals = []
+    for name, kernel in kernels_to_try(subject.machine.device.type).items():
+        try:
+            own_network(subject.model, kernel)
+        except Unavailable as refusal:
+            refusals.append(f"{name}: {refusal}")
+        else:
+            return kernel
+    raise Unavailable("; ".join(refusals))
 
 
 def own_engine(subject: Subject, setting: Setting, *, num_sequences: int, longest: int) -> TorchEngine:
-    network = own_network(subject.model, attention=setting.attention)
-    num_tokens = num_sequences * (longest + _BLOCK_SIZE) + 2 * _BLOCK_SIZE
+    """An engine with room for so many sequences of `longest` tokens, prompt and output together."""
+    machine, block_size = subject.machine, setting.kernel.block_size
+    num_blocks = num_sequences * -(-longest // block_size) + 1
+    num_bytes = num_blocks * block_size * subject.shape.kv_elements * machine.dtype.itemsize
+    machine.require(num_bytes, f"the cache for {num_sequences} sequences")
     known = {field.name for field in fields(EngineConfig)}
+    extra = dict(overlap=setting.overlap, cuda_graphs=setting.cuda_graphs, half_batches=setting.half_batches)
     config = EngineConfig(
         model="random",
         cache_dir=Path(),
         max_num_seqs=num_sequences,
         max_model_len=longest,
         max_num_batched_tokens=PROMPT_BUDGET + num_sequences,
-        kv_cache_bytes=num_tokens * subject.shape.kv_elements * subject.machine.dtype.itemsize,
+        block_size=block_size,
+        kv_cache_bytes=num_bytes,
         prefix_caching=False,
-        **{k: v for k, v in asdict(setting).items() if k in known},
+        attention=setting.kernel.attention,
+        **{k: v for k, v in extra.items() if k in known},
     )
+    network = own_network(subject.model, setting.kernel)
     return assemble_engine(config, network=network, tokenizer=byte_tokenizer())
 
 
 class StepRunner:
-    """Runs given spans on a cache of its own, without scheduler and sampler."""
+    """Runs given spans on a cache of its own, without scheduler and sampler.
 
-    def __init__(self, network: Network, *, lines: Listing[int], device: torch.device) -> None:
+    `lengths` are the most tokens that each sequence will have.
+    """
+
+    def __init__(self, network: Network, *, lengths: Listing[int], block_size: int) -> None:
         self._network = network
-        num_blocks = sum(-(-(length + 1) // _BLOCK_SIZE) for length in lines)
-        self._blocks = BlockManager(num_blocks, block_size=_BLOCK_SIZE)
-        self._cache = KVCache(network.layers, num_blocks=num_blocks, block_size=_BLOCK_SIZE)
+        self._block_size = block_size
+        num_blocks = sum(-(-length // block_size) for length in lengths)
+        self._blocks = BlockManager(num_blocks, block_size=block_size)
+        self._cache = KVCache(
+            network.layers, num_blocks=num_blocks, block_size=block_size, format=network.cache_format
+        )
 
     def book(self, sequence: Sequence) -> None:
+        """Give a sequence the blocks for all it will have."""
         self._blocks.book(sequence)
 
-    def run(self, spans: tuple[Span, ...], step: int) -> tuple[list[Sequence], torch.Tensor]:
+    def run(self, spans: tuple[Span, ...]) -> tuple[list[Sequence], torch.Tensor]:
         """The sequences that sample in this step, and their logits in that order."""
-        batch = build_batch(StepPlan(spans, step=step), block_size=_BLOCK_SIZE)
+        batch = build_batch(StepPlan(spans), block_size=self._block_size).to(self._network.device)
         with torch.inference_mode():
             logits = self._network.forward(batch, self._cache)
         return [span.sequence for span in batch.sampling_spans], logits

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bench.cuda.asking import ask
 from bench.cuda.finding import Finding
-from bench.cuda.own import own_engine
+from bench.cuda.own import own_engine, served_kernel
 from bench.cuda.setting import Setting
 from bench.cuda.subject import Subject
 from bench.cuda.work import prefill_flop
@@ -20,7 +20,12 @@ def measure_prefill(subject: Subject) -> Iterator[Finding]:
     """Prompts that share nothing, one output token each; the first round does not count."""
     subject.forget_reference()
     load, machine = subject.load, subject.machine
-    engine = own_engine(subject, Setting(), num_sequences=load.num_prompts, longest=load.prompt_tokens + 1)
+    engine = own_engine(
+        subject,
+        Setting(served_kernel(subject)),
+        num_sequences=load.num_prompts,
+        longest=load.prompt_tokens + 1,
+    )
     seconds = []
     for round in range(_NUM_REPEATS):
         prompts = load.prompts(load.num_prompts, load.prompt_tokens, round=round)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bench.contender import Contender, Run
 from bench.cuda.asking import ask
 from bench.cuda.finding import Finding
-from bench.cuda.own import PROMPT_BUDGET, own_engine
+from bench.cuda.own import PROMPT_BUDGET, own_engine, served_kernel
 from bench.cuda.setting import Setting
 from bench.cuda.shape import twin
 from bench.cuda.subject import Subject
@@ -37,7 +37,10 @@ class OwnContender:
     def __init__(self, subject: Subject, workload: Workload) -> None:
         self._device = subject.machine.device
         self._engine = own_engine(
-            subject, Setting(), num_sequences=len(workload.lines), longest=workload.longest
+            subject,
+            Setting(served_kernel(subject)),
+            num_sequences=len(workload.lines),
+            longest=workload.longest,
         )
 
     def run(self, workload: Workload) -> Run:

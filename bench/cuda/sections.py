@@ -10,32 +10,34 @@ import torch
 import transformers
 
 from bench.cuda.busy import measure_busy
-from bench.cuda.ceiling import ceiling_findings
 from bench.cuda.decode import measure_decode
 from bench.cuda.finding import Ending, Finding, Outcome, Task
 from bench.cuda.logits import measure_logits
+from bench.cuda.machine import machine_findings
 from bench.cuda.prefill import measure_prefill
 from bench.cuda.rivals import measure_rivals
-from bench.cuda.settings import measure_settings
+from bench.cuda.settings import measure_setting
 from bench.cuda.subject import Machine, Subject
 from bench.cuda.unavailable import Unavailable
 
 _MEASURES: dict[str, Callable[[Subject], Iterable[Finding]]] = {
-    "logits": measure_logits,
-    "settings": measure_settings,
     "decode": measure_decode,
     "prefill": measure_prefill,
     "busy": measure_busy,
     "rivals": measure_rivals,
 }
+_MEASURES_OF_PARTS: dict[str, Callable[[Subject, str], Iterable[Finding]]] = {
+    "logits": measure_logits,
+    "settings": measure_setting,
+}
 
 
-def run_sections(messages: Connection, tasks: Sequence[Task], *, device: str) -> None:
+def run_sections(messages: Connection, tasks: Sequence[Task], *, device: str, dtype: str) -> None:
     """Run tasks one after the other and send what they find; nothing more after one that breaks."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     torch.set_grad_enabled(False)
-    machine = Machine(device)
+    machine = Machine(device, dtype)
     subject: Subject | None = None
     for task in tasks:
         if subject is None or task.model != subject.name:
@@ -63,6 +65,8 @@ def _run(messages: Connection, task: Task, machine: Machine, subject: Subject | 
 
 def _findings(task: Task, machine: Machine, subject: Subject | None) -> Iterator[Finding]:
     if subject is None:
-        yield from ceiling_findings(machine.ceiling, machine.dtype)
+        yield from machine_findings(machine)
+    elif task.part:
+        yield from _MEASURES_OF_PARTS[task.section](subject, task.part)
     else:
         yield from _MEASURES[task.section](subject)

@@ -1,35 +1,72 @@
-"""The ways to run the engine that are compared."""
+"""The ways to run the engine that are tried. Needs no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+
+from engine.config import AttentionName
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Who computes attention, on cache blocks of so many token positions."""
+
+    attention: AttentionName
+    block_size: int
+
+    def __str__(self) -> str:
+        return f"{self.attention}, blocks of {self.block_size}"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Fields of the engine's configuration, under the names they have there."""
+    """A kernel, and fields of the engine's configuration under the names they have there."""
 
-    attention: str = "auto"
+    kernel: Kernel
     overlap: bool = True
     cuda_graphs: bool = True
     half_batches: bool = False
 
     def __str__(self) -> str:
-        words = [self.attention]
-        words += [name for name, on in (("overlap", self.overlap), ("graphs", self.cuda_graphs)) if on]
+        words = [name for name, on in (("overlap", self.overlap), ("graphs", self.cuda_graphs)) if on]
         words += ["half batches"] if self.half_batches else []
-        return ", ".join(words)
+        return ", ".join([str(self.kernel), *words])
 
 
-def settings_to_compare(attentions: Sequence[str]) -> list[Setting]:
-    """As it is served, then with one thing changed at a time; `attentions` come best first."""
-    best = attentions[0]
-    return [
-        Setting(best),
-        Setting(best, overlap=False),
-        Setting(best, cuda_graphs=False),
-        Setting(best, overlap=False, cuda_graphs=False),
-        Setting(best, half_batches=True),
-        *(Setting(other) for other in attentions[1:]),
-    ]
+#: Whether steps overlap, are graphs, and come in half batches, by what that is called.
+CHANGES = {
+    "as served": (True, True, False),
+    "without overlap": (False, True, False),
+    "without graphs": (True, False, False),
+    "without either": (False, False, False),
+    "in half batches": (True, True, True),
+}
+
+
+def kernels_to_try(device: str) -> dict[str, Kernel]:
+    """Every attention of this kind of device, on large and small blocks; the fastest first."""
+    if device == "cpu":
+        kernels = [Kernel("cpu", 16), Kernel("reference", 16)]
+    else:
+        # Others give flash attention pages of 256 tokens; whether it takes less is for the device to say.
+        kernels = [
+            Kernel("varlen", 256),
+            Kernel("triton", 256),
+            Kernel("varlen", 16),
+            Kernel("triton", 16),
+            Kernel("reference", 256),
+        ]
+    return {str(kernel): kernel for kernel in kernels}
+
+
+def settings_to_try(device: str) -> list[str]:
+    """How they are called: the changes, then the kernels that are there to be fast."""
+    kernels = kernels_to_try(device).items()
+    return [*CHANGES, *(name for name, kernel in kernels if kernel.attention != "reference")]
+
+
+def setting_named(name: str, *, served: Kernel, device: str) -> Setting:
+    """One of `settings_to_try`, where `served` is the kernel that the engine would take."""
+    if name in CHANGES:
+        return Setting(served, *CHANGES[name])
+    return Setting(kernels_to_try(device)[name])

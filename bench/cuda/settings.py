@@ -4,41 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.cuda.asking import Answers, ask
-from bench.cuda.finding import Finding, not_exercised
-from bench.cuda.own import attentions, own_engine
-from bench.cuda.setting import Setting, settings_to_compare
+from bench.cuda.asking import ask
+from bench.cuda.finding import Finding
+from bench.cuda.own import own_engine, served_kernel
+from bench.cuda.setting import CHANGES, Setting, setting_named
 from bench.cuda.subject import Subject
 from bench.cuda.text_check import NUM_LOGPROBS, check_texts
-from bench.cuda.unavailable import Unavailable
-from bench.workload import Workload
 
 
-def measure_settings(subject: Subject) -> Iterator[Finding]:
-    """Output tokens per second of the same ragged lines, and whether the texts are right."""
-    first: float | None = None
-    for setting in settings_to_compare(attentions(subject.machine.device)):
-        try:
-            finding = _measure(subject, setting, first)
-        except Unavailable as reason:
-            yield not_exercised(str(setting), reason)
-            continue
-        first = first or finding.figures["tokens_per_second"]
-        yield finding
+def measure_setting(subject: Subject, name: str) -> Iterator[Finding]:
+    """Output tokens per second of the same ragged lines each time, and whether texts are right."""
+    served = served_kernel(subject)
+    setting = setting_named(name, served=served, device=subject.machine.device.type)
+    if name not in CHANGES and setting.kernel == served:
+        # It was the first.
+        return
+    yield _measure(subject, setting)
 
 
-def _measure(subject: Subject, setting: Setting, first: float | None) -> Finding:
+def _measure(subject: Subject, setting: Setting) -> Finding:
     device = subject.machine.device
     checked, timed = subject.load.checked_workload(), subject.load.timed_workload()
-    engine = own_engine(subject, setting, num_sequences=len(timed.lines), longest=_longest(checked, timed))
-    # With logprobs, so that this also warms up all that the timed lines need.
+    longest = max(checked.longest, timed.longest)
+    engine = own_engine(subject, setting, num_sequences=len(timed.lines), longest=longest)
+    # The whole of both before the clock counts, so that nothing happens for the first time then.
     found = check_texts(subject, checked, ask(engine, checked, device=device, num_logprobs=NUM_LOGPROBS))
-    speed = _tokens_per_second(ask(engine, timed, device=device))
+    ask(engine, timed, device=device)
+    speed = timed.num_output_tokens / ask(engine, timed, device=device).seconds
+    subject.served_speed = subject.served_speed or speed
     return Finding(
         setting=str(setting),
         measured=f"{speed:,.0f} tok/s",
         against=str(found),
-        share=None if first is None else speed / first,
+        share=speed / subject.served_speed,
         is_right=found.is_right,
         figures={
             "tokens_per_second": speed,
@@ -48,11 +46,3 @@ def _measure(subject: Subject, setting: Setting, first: float | None) -> Finding
             "largest_loss": found.largest_loss,
         },
     )
-
-
-def _longest(*workloads: Workload) -> int:
-    return max(workload.longest for workload in workloads)
-
-
-def _tokens_per_second(answers: Answers) -> float:
-    return sum(map(len, answers.token_ids)) / answers.seconds

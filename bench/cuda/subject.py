@@ -11,8 +11,10 @@ from transformers import PreTrainedModel
 
 from bench.cuda.ceiling import Ceiling, measure_ceiling
 from bench.cuda.load import Load, load_for
+from bench.cuda.setting import Kernel
 from bench.cuda.shape import SHAPES, build_model
 from bench.cuda.unavailable import Unavailable
+from bench.cuda.whole import whole_logits
 
 #: Device memory that is left alone beside what is counted.
 _SPARE_BYTES = 4 * 2**30
@@ -21,11 +23,10 @@ _SPARE_BYTES = 4 * 2**30
 class Machine:
     """One device, and the numbers that networks and references are computed in there."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, dtype: str) -> None:
         self.device = torch.device(device)
-        is_cuda = self.device.type == "cuda"
-        self.dtype = torch.bfloat16 if is_cuda else torch.float32
-        self.reference_dtype = torch.float32 if is_cuda else torch.float64
+        self.dtype: torch.dtype = getattr(torch, dtype)
+        self.reference_dtype = torch.float64 if self.dtype == torch.float32 else torch.float32
         # The reference must be one: no shortened products in it.
         torch.set_float32_matmul_precision("highest")
 
@@ -52,6 +53,9 @@ class Subject:
         self.machine = machine
         self.shape = SHAPES[name]
         self._reference: PreTrainedModel | None = None
+        #: The kernel that serves it best here, and the tokens per second it is served with, once known.
+        self.served_kernel: Kernel | None = None
+        self.served_speed: float | None = None
 
     @cached_property
     def load(self) -> Load:
@@ -75,9 +79,21 @@ class Subject:
             self._reference = copy.deepcopy(model).to(dtype)
         return self._reference
 
+    @cached_property
+    def reference_logits(self) -> torch.Tensor:
+        """Logits [rows, vocabulary] of the forced lines by the reference."""
+        return whole_logits(self.reference, self.load.forced_lines()).flatten(0, 1)
+
+    @cached_property
+    def their_logits(self) -> torch.Tensor:
+        """The same by transformers in the model's numbers."""
+        return whole_logits(self.model, self.load.forced_lines()).flatten(0, 1)
+
     def forget_reference(self) -> None:
         """Make room on the device."""
         self._reference = None
+        for name in ("reference_logits", "their_logits"):
+            self.__dict__.pop(name, None)
         gc.collect()
         if self.machine.device.type == "cuda":
             torch.cuda.empty_cache()

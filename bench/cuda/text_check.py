@@ -10,8 +10,8 @@ import torch
 from bench.cuda.asking import Answers
 from bench.cuda.comparison import ALLOWED_RATIO
 from bench.cuda.forced import Forced
-from bench.cuda.forcing import whole_logits
 from bench.cuda.subject import Subject
+from bench.cuda.whole import whole_logits
 from bench.workload import Workload
 
 #: Likeliest tokens whose logprobs are compared, at every position.
@@ -90,7 +90,7 @@ def _pieces(
             raise RuntimeError("what was drawn is not what was said to be likeliest")
         forced = [Forced(line.token_ids, tokens[:-1])]
         reference, theirs = (
-            whole_logits(model, forced, device=device)[0].to(dtype).log_softmax(dim=-1)
+            whole_logits(model, forced)[0].to(dtype).log_softmax(dim=-1)
             for model in (subject.reference, subject.model)
         )
         yield ours, theirs.gather(1, ids), reference.gather(1, ids), reference.amax(dim=-1)

@@ -38,7 +38,7 @@ def test_the_command_checks_and_times_a_tiny_model_on_a_cpu(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     sections = json.loads((tmp_path / "gpu.json").read_text())["sections"]
     by_name = {section["task"]["section"]: section for section in sections}
-    assert list(by_name) == ["ceilings", "logits", "settings", "decode", "prefill", "busy", "rivals"]
+    assert list(by_name) == ["machine", "logits", "settings", "decode", "prefill", "busy", "rivals"]
     outcomes = {name: section["ending"]["outcome"] for name, section in by_name.items()}
     assert outcomes.pop("busy") == "not exercised"
     assert set(outcomes.values()) == {"done"}

@@ -32,12 +32,16 @@ class Comparison:
     @property
     def is_close(self) -> bool:
         """Whether ours is off by at most twice what theirs is; NaN is not."""
-        return self.error <= max(ALLOWED_RATIO * self.their_error, self.slack)
+        return self.error <= self._allowed
 
     @property
     def differs_only_in_ties(self) -> bool:
-        """Whether each other choice was between tokens closer than the error."""
-        return self.num_differing == 0 or self.largest_gap < self.error
+        """Whether each other choice was between tokens closer than the error, as far as that is allowed."""
+        return self.num_differing == 0 or self.largest_gap < min(self.error, self._allowed)
+
+    @property
+    def _allowed(self) -> float:
+        return max(ALLOWED_RATIO * self.their_error, self.slack)
 
 
 def compare(

@@ -71,7 +71,7 @@ def load_for(model: str, *, vocabulary: int) -> Load:
             num_checked_lines=4,
             checked_tokens=6,
             num_lines=6,
-            scale=0.1,
+            scale=0.3,
             decode_sequences=(1, 4),
             busy_sequences=4,
             decode_context=16,

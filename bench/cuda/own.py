@@ -38,7 +38,7 @@ def own_network(model: PreTrainedModel, kernel: Kernel) -> Network:
 
 
 def served_kernel(subject: Subject) -> Kernel:
-    """The first that serves this model here; Unavailable, with all reasons, if none does."""
+    """The first that serves this model here; RuntimeError, with all reasons, if none does."""
     if subject.served_kernel is None:
         subject.served_kernel = _first_usable(subject)
     return subject.served_kernel
@@ -53,7 +53,8 @@ def _first_usable(subject: Subject) -> Kernel:
             refusals.append(f"{name}: {refusal}")
         else:
             return kernel
-    raise Unavailable("; ".join(refusals))
+    # Every device has the plain one, if the engine is right at all.
+    raise RuntimeError("; ".join(refusals))
 
 
 def own_engine(subject: Subject, setting: Setting, *, num_sequences: int, longest: int) -> TorchEngine:

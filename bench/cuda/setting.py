@@ -60,9 +60,11 @@ def kernels_to_try(device: str) -> dict[str, Kernel]:
 
 
 def settings_to_try(device: str) -> list[str]:
-    """How they are called: the changes, then the kernels that are there to be fast."""
-    kernels = kernels_to_try(device).items()
-    return [*CHANGES, *(name for name, kernel in kernels if kernel.attention != "reference")]
+    """How they are called: the changes, then each attention that is there to be fast."""
+    names: dict[AttentionName, str] = {}
+    for name, kernel in kernels_to_try(device).items():
+        names.setdefault(kernel.attention, name)
+    return [*CHANGES, *(name for attention, name in names.items() if attention != "reference")]
 
 
 def setting_named(name: str, *, served: Kernel, device: str) -> Setting:

@@ -38,7 +38,7 @@ class Machine:
         """Raise Unavailable if the device has not so much memory free."""
         if self.device.type != "cuda":
             return
-        torch.cuda.empty_cache()
+        _free_memory()
         free = torch.cuda.mem_get_info(self.device)[0] - _SPARE_BYTES
         if free < num_bytes:
             wanted, left = num_bytes / 2**30, max(free, 0) / 2**30
@@ -94,6 +94,11 @@ class Subject:
         self._reference = None
         for name in ("reference_logits", "their_logits"):
             self.__dict__.pop(name, None)
-        gc.collect()
         if self.machine.device.type == "cuda":
-            torch.cuda.empty_cache()
+            _free_memory()
+
+
+def _free_memory() -> None:
+    """Give the CUDA device what nothing refers to any more."""
+    gc.collect()
+    torch.cuda.empty_cache()

@@ -17,6 +17,8 @@ from bench.cuda.busy import busy_share
 from bench.cuda.byte_tokenizer import byte_tokenizer
 from bench.cuda.comparison import compare
 from bench.cuda.finding import Ending, Finding, Outcome, SectionReport, Task, table
+from bench.cuda.quiet import keep_quiet
+from bench.cuda.setting import kernels_to_try, settings_to_try
 from bench.cuda.shape import SHAPES, Shape, build_model, twin
 from bench.cuda.unavailable import Unavailable
 from bench.cuda.work import decode_bytes, prefill_flop
@@ -25,38 +27,64 @@ from bench.gpu import main
 _ROOT = Path(__file__).parents[2]
 
 
+#: What a finding is, in the JSON.
+_Json = dict[str, Any]
+
+
 def test_the_command_checks_and_times_a_tiny_model_on_a_cpu(tmp_path: Path) -> None:
+    lines, sections = _run(tmp_path)
+
+    assert _findings(sections, "machine")[0]["measured"] == "CPU, 1 threads"
+    kernels = _findings(sections, "logits")
+    assert [kernel["setting"] for kernel in kernels[::2]] == ["cpu, blocks of 16", "reference, blocks of 16"]
+    assert all(kernel["is_right"] for kernel in kernels)
+    # Four prompts, each with its last token and the six that were forced.
+    assert {kernel["figures"]["num_rows"] for kernel in kernels[1::2]} == {28}
+    settings = _findings(sections, "settings")
+    assert [setting["is_right"] for setting in settings] == [True] * 5
+    assert [step["setting"].split()[0] for step in _findings(sections, "decode")] == ["1", "4"]
+    shares = [row["share"] for name in ("decode", "prefill") for row in _findings(sections, name)]
+    assert all(0 < share < 1 for share in shares)
+    # In float32 all three say the same.
+    assert [rival["figures"]["same_texts"] for rival in _findings(sections, "rivals")] == [6, 6, 6]
+    ended = {section["task"]["section"]: section["ending"]["outcome"] for section in sections}
+    assert ended.pop("busy") == "not exercised"
+    assert set(ended.values()) == {"done"}
+    assert lines[-1].startswith("| tiny | rivals | transformers' continuous batching |")
+    assert "Never exercised here:" in lines
+
+
+def test_in_bfloat16_ours_is_as_far_off_as_transformers_is(tmp_path: Path) -> None:
+    lines, sections = _run(tmp_path, "--dtype", "bfloat16", "--sections", "logits,settings")
+
+    error, choices = _findings(sections, "logits")
+    assert 0.5 < error["share"] <= 2
+    assert error["figures"]["error"] > 1e-3
+    assert choices["is_right"]
+    assert [setting["is_right"] for setting in _findings(sections, "settings")] == [True] * 5
+    # The kernel for the CPU takes float32 alone.
+    refused = [section for section in sections if section["ending"]["outcome"] == "not exercised"]
+    assert {section["task"]["part"] for section in refused} == {"cpu, blocks of 16"}
+    assert sum(line.endswith("| NOT EXERCISED |") for line in lines) == len(refused) == 2
+
+
+def _run(out: Path, *arguments: str) -> tuple[list[str], list[_Json]]:
+    """The lines printed and the sections in the JSON, of a run in which all is right."""
     done = subprocess.run(
-        [sys.executable, "-m", "bench.gpu", "--device", "cpu", "--models", "tiny"],
+        [sys.executable, "-m", "bench.gpu", "--device", "cpu", "--models", "tiny", *arguments],
         cwd=_ROOT,
-        env=os.environ | {"OUT": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OUT": str(out), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
-
     assert done.returncode == 0, done.stderr
-    sections = json.loads((tmp_path / "gpu.json").read_text())["sections"]
-    by_name = {section["task"]["section"]: section for section in sections}
-    assert list(by_name) == ["machine", "logits", "settings", "decode", "prefill", "busy", "rivals"]
-    outcomes = {name: section["ending"]["outcome"] for name, section in by_name.items()}
-    assert outcomes.pop("busy") == "not exercised"
-    assert set(outcomes.values()) == {"done"}
-    _check_findings({name: section["findings"] for name, section in by_name.items()})
-    *_, last = done.stdout.splitlines()
-    assert last.startswith("| tiny | rivals | transformers' continuous batching |")
-    assert "Never exercised here:" in done.stdout
+    sections: list[_Json] = json.loads((out / "gpu.json").read_text())["sections"]
+    return done.stdout.splitlines(), sections
 
 
-def _check_findings(findings: dict[str, list[dict[str, Any]]]) -> None:
-    assert [finding["is_right"] for finding in findings["logits"]] == [True] * len(findings["logits"])
-    assert all(finding["is_right"] for finding in findings["settings"])
-    # Four prompts, each with its last token and the six that were forced.
-    assert findings["logits"][1]["figures"]["num_rows"] == 28
-    assert [finding["setting"].split()[0] for finding in findings["decode"]] == ["1", "4"]
-    assert all(0 < finding["share"] < 1 for finding in (*findings["decode"], *findings["prefill"]))
-    # In float32 all three say the same.
-    assert [finding["figures"]["same_texts"] for finding in findings["rivals"]] == [6, 6, 6]
+def _findings(sections: list[_Json], name: str) -> list[_Json]:
+    return [row for section in sections if section["task"]["section"] == name for row in section["findings"]]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -78,6 +106,35 @@ def test_a_missing_package_is_named(
     assert (
         capsys.readouterr().err == "bench.gpu: missing here: tokenizers; python -m pip install tokenizers\n"
     )
+
+
+def test_where_structlog_is_missing_its_events_are_logged_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "structlog", None)
+
+    keep_quiet()
+    importlib.import_module("structlog").get_logger("engine").warning("kernels_not_kept", error="full")
+
+    assert [record.getMessage() for record in caplog.records] == ["kernels_not_kept {'error': 'full'}"]
+
+
+def test_every_fast_attention_is_compared_once_and_the_plain_one_only_checked() -> None:
+    assert settings_to_try("cuda") == [
+        "as served",
+        "without overlap",
+        "without graphs",
+        "without either",
+        "in half batches",
+        "varlen, blocks of 256",
+        "triton, blocks of 256",
+    ]
+    assert list(kernels_to_try("cuda"))[-3:] == [
+        "varlen, blocks of 16",
+        "triton, blocks of 16",
+        "reference, blocks of 256",
+    ]
 
 
 class TestComparison:

@@ -17,6 +17,7 @@ from pathlib import Path
 from bench.cuda.finding import SectionReport, Task, table, to_json
 from bench.cuda.setting import kernels_to_try, settings_to_try
 from bench.cuda.supervisor import Supervisor
+from engine.config import DeviceName
 
 #: What the engine cannot do without, under the names that pip knows them by.
 _REQUIRED = ("torch", "transformers", "tokenizers", "numpy", "jinja2", "filelock", "safetensors")
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(report.has_failed for report in reports) else 0
 
 
-def _run_sections(messages: Connection, tasks: Sequence[Task], *, device: str, dtype: str) -> None:
+def _run_sections(messages: Connection, tasks: Sequence[Task], *, device: DeviceName, dtype: str) -> None:
     # Imported in the process that measures: this one stays small, and free of CUDA.
     from bench.cuda.quiet import keep_quiet
 

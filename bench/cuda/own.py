@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Listing
-from dataclasses import fields
 from pathlib import Path
 
 import torch
@@ -63,8 +62,6 @@ def own_engine(subject: Subject, setting: Setting, *, num_sequences: int, longes
     num_blocks = num_sequences * -(-longest // block_size) + 1
     num_bytes = num_blocks * block_size * subject.shape.kv_elements * machine.dtype.itemsize
     machine.require(num_bytes, f"the cache for {num_sequences} sequences")
-    known = {field.name for field in fields(EngineConfig)}
-    extra = dict(overlap=setting.overlap, cuda_graphs=setting.cuda_graphs, half_batches=setting.half_batches)
     config = EngineConfig(
         model="random",
         cache_dir=Path(),
@@ -75,7 +72,10 @@ def own_engine(subject: Subject, setting: Setting, *, num_sequences: int, longes
         kv_cache_bytes=num_bytes,
         prefix_caching=False,
         attention=setting.kernel.attention,
-        **{k: v for k, v in extra.items() if k in known},
+        device=machine.device_name,
+        overlap=setting.overlap,
+        cuda_graphs=setting.cuda_graphs,
+        half_batches=setting.half_batches,
     )
     network = own_network(subject.model, setting.kernel)
     return assemble_engine(config, network=network, tokenizer=byte_tokenizer())

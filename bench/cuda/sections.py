@@ -19,6 +19,7 @@ from bench.cuda.rivals import measure_rivals
 from bench.cuda.settings import measure_setting
 from bench.cuda.subject import Machine, Subject
 from bench.cuda.unavailable import Unavailable
+from engine.config import DeviceName
 
 _MEASURES: dict[str, Callable[[Subject], Iterable[Finding]]] = {
     "decode": measure_decode,
@@ -32,7 +33,7 @@ _MEASURES_OF_PARTS: dict[str, Callable[[Subject, str], Iterable[Finding]]] = {
 }
 
 
-def run_sections(messages: Connection, tasks: Sequence[Task], *, device: str, dtype: str) -> None:
+def run_sections(messages: Connection, tasks: Sequence[Task], *, device: DeviceName, dtype: str) -> None:
     """Run tasks one after the other and send what they find; nothing more after one that breaks."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

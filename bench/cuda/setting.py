@@ -33,9 +33,10 @@ class Setting:
         return ", ".join([str(self.kernel), *words])
 
 
+AS_SERVED = "as served"
 #: Whether steps overlap, are graphs, and come in half batches, by what that is called.
 CHANGES = {
-    "as served": (True, True, False),
+    AS_SERVED: (True, True, False),
     "without overlap": (False, True, False),
     "without graphs": (True, False, False),
     "without either": (False, False, False),
@@ -69,6 +70,7 @@ def settings_to_try(device: str) -> list[str]:
 
 def setting_named(name: str, *, served: Kernel, device: str) -> Setting:
     """One of `settings_to_try`, where `served` is the kernel that the engine would take."""
-    if name in CHANGES:
-        return Setting(served, *CHANGES[name])
-    return Setting(kernels_to_try(device)[name])
+    kernel = served if name in CHANGES else kernels_to_try(device)[name]
+    if device == "cpu":
+        return Setting(kernel, overlap=False, cuda_graphs=False)
+    return Setting(kernel, *CHANGES.get(name, CHANGES[AS_SERVED]))

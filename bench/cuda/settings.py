@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from bench.cuda.asking import ask
 from bench.cuda.finding import Finding
 from bench.cuda.own import own_engine, served_kernel
-from bench.cuda.setting import CHANGES, Setting, setting_named
+from bench.cuda.setting import AS_SERVED, CHANGES, Setting, setting_named
 from bench.cuda.subject import Subject
 from bench.cuda.text_check import NUM_LOGPROBS, check_texts
+from bench.cuda.unavailable import Unavailable
 
 
 def measure_setting(subject: Subject, name: str) -> Iterator[Finding]:
     """Output tokens per second of the same ragged lines each time, and whether texts are right."""
+    device = subject.machine.device_name
+    if device == "cpu" and name in CHANGES and name != AS_SERVED:
+        raise Unavailable("a CPU computes each step at once, with neither overlap nor graphs")
     served = served_kernel(subject)
-    setting = setting_named(name, served=served, device=subject.machine.device.type)
+    setting = setting_named(name, served=served, device=device)
     if name not in CHANGES and setting.kernel == served:
         # It was the first.
         return

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import torch
 
-_NUM_WARM_UPS = 3
 _NUM_TRIES = 10
+#: Repeats between two stamps, so that the last one's way back to the host counts for little.
+_NUM_REPEATS = 5
 
 
 def settled_seconds(device: torch.device) -> float:
@@ -20,12 +21,11 @@ def settled_seconds(device: torch.device) -> float:
 
 
 def median_seconds(work: Callable[[], object], device: torch.device) -> float:
-    """The median of some repeats, after some that do not count."""
-    for _ in range(_NUM_WARM_UPS):
-        work()
+    """Seconds that the work takes once; the median of some tries, of which the first does not count."""
     seconds = []
-    for _ in range(_NUM_TRIES):
+    for _ in range(1 + _NUM_TRIES):
         started = settled_seconds(device)
-        work()
-        seconds.append(settled_seconds(device) - started)
-    return statistics.median(seconds)
+        for _ in range(_NUM_REPEATS):
+            work()
+        seconds.append((settled_seconds(device) - started) / _NUM_REPEATS)
+    return statistics.median(seconds[1:])

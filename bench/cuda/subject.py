@@ -15,6 +15,7 @@ from bench.cuda.setting import Kernel
 from bench.cuda.shape import SHAPES, build_model
 from bench.cuda.unavailable import Unavailable
 from bench.cuda.whole import whole_logits
+from engine.config import DeviceName
 
 #: Device memory that is left alone beside what is counted.
 _SPARE_BYTES = 4 * 2**30
@@ -23,7 +24,8 @@ _SPARE_BYTES = 4 * 2**30
 class Machine:
     """One device, and the numbers that networks and references are computed in there."""
 
-    def __init__(self, device: str, dtype: str) -> None:
+    def __init__(self, device: DeviceName, dtype: str) -> None:
+        self.device_name = device
         self.device = torch.device(device)
         self.dtype: torch.dtype = getattr(torch, dtype)
         self.reference_dtype = torch.float64 if self.dtype == torch.float32 else torch.float32

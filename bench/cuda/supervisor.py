@@ -63,19 +63,24 @@ class Supervisor:
     def _follow(self, messages: Connection, process: SpawnProcess, task: Task, end: float) -> SectionReport:
         """Collect what one task sends."""
         started = time.monotonic()
-        limit = min(started + self.task_seconds, end)
+        limit, late = started + self.task_seconds, Ending(Outcome.BROKEN, "stopped: it took too long")
+        if limit > end:
+            limit, late = end, Ending(Outcome.NOT_EXERCISED, "stopped: the time was up")
         findings: list[Finding] = []
         while True:
-            ending = _next(messages, process, limit)
+            ending = _next(messages, process) if _is_there(messages, limit) else late
             if isinstance(ending, Ending):
                 return SectionReport(task, ending, findings, seconds=time.monotonic() - started)
             findings.append(ending)
 
 
-def _next(messages: Connection, process: SpawnProcess, limit: float) -> Finding | Ending:
+def _is_there(messages: Connection, limit: float) -> bool:
+    """Wait for a message, or for the end of the process, until then."""
+    return messages.poll(max(0.0, limit - time.monotonic()))
+
+
+def _next(messages: Connection, process: SpawnProcess) -> Finding | Ending:
     """The next message, or what its lack means."""
-    if not messages.poll(max(0.0, limit - time.monotonic())):
-        return Ending(Outcome.BROKEN, "stopped: its time was up")
     try:
         message: Finding | Ending = messages.recv()
     except EOFError:

@@ -56,7 +56,6 @@ def check_texts(subject: Subject, workload: Workload, answers: Answers) -> TextC
     pieces = [_Piece(*piece) for piece in _pieces(subject, workload, answers)]
     errors = torch.stack([(piece.ours - piece.reference).abs().max() for piece in pieces])
     their_errors = torch.stack([(piece.theirs - piece.reference).abs().max() for piece in pieces])
-    # Our likeliest comes first, and is what was drawn.
     losses = torch.cat([piece.best - piece.reference[:, 0] for piece in pieces])
     is_float32 = subject.machine.dtype == torch.float32
     return TextCheck(
@@ -84,9 +83,11 @@ def _pieces(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
     device, dtype = subject.machine.device, subject.machine.reference_dtype
     for line, tokens, logprobs in zip(workload.lines, answers.token_ids, answers.logprobs, strict=True):
-        top = torch.tensor([each.top for each in logprobs], dtype=torch.float64, device=device)
-        ids, ours = top[..., 0].long(), top[..., 1].to(dtype)
-        if ids[:, 0].tolist() != tokens:
+        # What was drawn comes first; among equals it need not be the first of the likeliest.
+        rows = [((each.token_id, each.logprob), *each.top) for each in logprobs]
+        pairs = torch.tensor(rows, dtype=torch.float64, device=device)
+        ids, ours = pairs[..., 0].long(), pairs[..., 1].to(dtype)
+        if ids[:, 0].tolist() != tokens or (ours[:, 0] < ours.amax(dim=1)).any():
             raise RuntimeError("what was drawn is not what was said to be likeliest")
         forced = [Forced(line.token_ids, tokens[:-1])]
         reference, theirs = (

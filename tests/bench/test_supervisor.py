@@ -36,17 +36,18 @@ def test_what_goes_well_shares_a_process_and_what_breaks_takes_nobody_along() ->
 
 
 def test_what_hangs_is_stopped_and_keeps_what_it_had_found() -> None:
-    hung, after = _reports("hang", "after", each=8)
+    hung, after = _reports("hang", "after", each=5)
 
     assert hung.ending.outcome is Outcome.BROKEN
-    assert hung.ending.reason == "stopped: its time was up"
+    assert hung.ending.reason == "stopped: it took too long"
     assert [finding.measured for finding in hung.findings] == ["begun"]
     assert after.ending.outcome is Outcome.DONE
 
 
-def test_what_comes_after_the_end_is_not_exercised() -> None:
-    hung, after = _reports("hang", "after", budget=8)
+def test_what_the_end_of_all_time_cuts_off_has_not_failed() -> None:
+    hung, after = _reports("hang", "after", budget=5)
 
-    assert hung.has_failed
-    assert after.ending.outcome is Outcome.NOT_EXERCISED
-    assert not after.has_failed
+    assert hung.ending.outcome is after.ending.outcome is Outcome.NOT_EXERCISED
+    assert not hung.has_failed
+    assert hung.ending.reason == "stopped: the time was up"
+    assert after.ending.reason == "the time was up before its turn"

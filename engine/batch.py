@@ -11,9 +11,9 @@ length          10  5   3                 lengths: tokens in the cache after thi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ import torch
 
 from engine.block_manager import NULL_BLOCK
 from engine.plan import Span, StepPlan
+from engine.sequence import Sequence
+from engine.tensors import tensors_of, with_tensors
 
 _Ints = npt.NDArray[np.int64]
 
@@ -31,7 +33,11 @@ class Batch:
 
     `block_tables` [sequences, blocks] and `lengths` [sequences] are int32; what stands past a
     sequence's own blocks is the null block. `sampling_spans` are the spans that draw a next
-    token, in the order of `sample_rows`.
+    token, in the order of `sample_rows`. `awaited_rows` are those whose token the step before is
+    still drawing, and `awaited` its place among that step's tokens.
+
+    `max_query_tokens` and `max_context_tokens` are bounds of a sequence's rows here and of its
+    length, known without asking the device.
     """
 
     input_ids: torch.Tensor
@@ -41,20 +47,22 @@ class Batch:
     block_tables: torch.Tensor
     lengths: torch.Tensor
     sample_rows: torch.Tensor
+    awaited_rows: torch.Tensor
+    awaited: torch.Tensor
     sampling_spans: tuple[Span, ...]
+    max_query_tokens: int
+    max_context_tokens: int
 
     def to(self, device: torch.device) -> Batch:
         """The same batch with its tensors on this device."""
-        contents: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        tensors = {name: each for name, each in contents.items() if isinstance(each, torch.Tensor)}
-        moved: dict[str, Any] = {name: tensor.to(device) for name, tensor in tensors.items()}
-        return replace(self, **moved)
+        return with_tensors(self, (tensor.to(device) for tensor in tensors_of(self)))
 
 
-def build_batch(plan: StepPlan, *, block_size: int) -> Batch:
+def build_batch(plan: StepPlan, *, block_size: int, places: Mapping[Sequence, int] | None = None) -> Batch:
     """Lay the plan out in rows, those of padding last.
 
-    A token that a step under way is still drawing stands as 0.
+    A token that the step before is still drawing stands as 0; `places` says where it will be
+    among that step's tokens.
     """
     spans, padding = plan.spans, plan.num_padding_tokens
     # Padding rows are sequences of one token each, on the null block.
@@ -66,15 +74,21 @@ def build_batch(plan: StepPlan, *, block_size: int) -> Batch:
     positions = np.arange(row_starts[-1]) - np.repeat(row_starts[:-1] - starts, counts)
     blocks = tables[owners, positions // block_size].astype(np.int64)
     sampling = [index for index, span in enumerate(spans) if span.samples]
+    awaited = [index for index, span in enumerate(spans) if span.is_awaited]
+    last_rows, lengths = row_starts[1:] - 1, starts + counts
     return Batch(
         input_ids=torch.from_numpy(_tokens(spans, padding)),
         positions=torch.from_numpy(positions),
         slots=torch.from_numpy(blocks * block_size + positions % block_size),
         row_starts=torch.from_numpy(row_starts.astype(np.int32)),
         block_tables=torch.from_numpy(tables),
-        lengths=torch.from_numpy((starts + counts).astype(np.int32)),
-        sample_rows=torch.from_numpy(row_starts[1:][sampling] - 1),
+        lengths=torch.from_numpy(lengths.astype(np.int32)),
+        sample_rows=torch.from_numpy(last_rows[sampling]),
+        awaited_rows=torch.from_numpy(last_rows[awaited]),
+        awaited=torch.tensor([(places or {})[spans[index].sequence] for index in awaited], dtype=torch.long),
         sampling_spans=tuple(spans[index] for index in sampling),
+        max_query_tokens=int(counts.max(initial=0)),
+        max_context_tokens=int(lengths.max(initial=0)),
     )
 
 

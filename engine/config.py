@@ -14,8 +14,14 @@ Batching = Literal["static", "window", "continuous"]
 Quantization = Literal["int8"]
 #: Who computes attention: `auto` is the fastest that serves the model on its device.
 AttentionName = Literal["auto", "varlen", "triton", "reference", "cpu"]
+#: Where it computes; `auto` is CUDA where torch finds a device, else the CPU.
+DeviceName = Literal["auto", "cpu", "cuda"]
+#: Numbers that weights and cache are kept in; `auto` is float32 on a CPU and bfloat16 on CUDA.
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 #: Token positions in a cache block that the attention kernels can read.
 _BLOCK_SIZES = (16, 32, 64, 128, 256)
+
+_CPU_CACHE_BYTES = 768 * 2**20
 
 #: Prompt tokens computed together; the grid on which every prompt is cut.
 PREFILL_CHUNK_TOKENS = 128
@@ -37,10 +43,17 @@ class EngineConfig:
     again otherwise. On a CPU host memory is the memory the cache is in, so that it is better
     spent on `kv_cache_bytes`: hence 0.
 
+    `kv_cache_bytes` None is 768 MiB on a CPU, and on CUDA all the memory that the rest leaves.
+
     `quantize` `int8` is faster, and gives other, slightly worse texts than the model's own.
 
     `attention` `auto` is numba's kernel on a CPU; on CUDA torch's `varlen_attn`, which may want a
     `block_size` of 256, else our Triton kernel. Where a faster one cannot serve, the log says why.
+
+    The last three are for CUDA. `overlap` plans and prepares a step while the one before is computed;
+    it goes with every `batching` and `admission`, and changes no token. `cuda_graphs` replays steps
+    of decodes alone. `half_batches` computes each step in two halves beside each other, which pays
+    where neither half alone fills the device.
     """
 
     model: str
@@ -49,7 +62,7 @@ class EngineConfig:
     max_model_len: int | None = None
     max_num_batched_tokens: int | None = None
     block_size: int = 16
-    kv_cache_bytes: int = 768 * 2**20
+    kv_cache_bytes: int | None = None
     host_cache_bytes: int = 0
     prefix_caching: bool = True
     admission: Admission = "reserve"
@@ -57,15 +70,17 @@ class EngineConfig:
     quantize: Quantization | None = None
     num_threads: int | None = None
     attention: AttentionName = "auto"
-    dtype: str = "float32"
-    device: str = "cpu"
+    device: DeviceName = "cpu"
+    dtype: DtypeName = "auto"
+    overlap: bool = True
+    cuda_graphs: bool = True
+    half_batches: bool = False
 
     def __post_init__(self) -> None:
         if not self.model:
             raise ValueError("model must name a model")
-        for name in ("max_num_seqs", "kv_cache_bytes"):
-            _require_positive(name, getattr(self, name))
-        for name in ("max_model_len", "num_threads"):
+        _require_positive("max_num_seqs", self.max_num_seqs)
+        for name in ("max_model_len", "kv_cache_bytes", "num_threads"):
             if getattr(self, name) is not None:
                 _require_positive(name, getattr(self, name))
         if self.block_size not in _BLOCK_SIZES:
@@ -81,10 +96,10 @@ class EngineConfig:
                 f"max_num_batched_tokens must be at least {smallest} (one prefill chunk and max_num_seqs), "
                 f"not {self.max_num_batched_tokens}"
             )
-        if self.dtype != "float32":
-            raise ValueError(f"dtype must be float32, not {self.dtype}")
-        if self.device != "cpu":
-            raise ValueError(f"device must be cpu, not {self.device}")
+        _require_one_of("device", self.device, get_args(DeviceName))
+        _require_one_of("dtype", self.dtype, get_args(DtypeName))
+        if self.device == "cpu" and self.dtype not in ("auto", "float32"):
+            raise ValueError(f"dtype must be float32 on device cpu, not {self.dtype}")
 
     def _check_discipline(self) -> None:
         if self.host_cache_bytes < 0:
@@ -95,6 +110,11 @@ class EngineConfig:
             raise ValueError(
                 f"admission must be reserve with batching {self.batching}: its batches never pause"
             )
+
+    @property
+    def cpu_cache_bytes(self) -> int:
+        """The size of the cache on a CPU."""
+        return self.kv_cache_bytes or _CPU_CACHE_BYTES
 
     @property
     def token_budget(self) -> int:

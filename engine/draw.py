@@ -13,13 +13,15 @@ class Draw:
     """How one row draws: its settings, and which token of its completion this is, from 0.
 
     `history` holds prompt and completion so far, of which the first `num_prompt_tokens` are
-    the prompt; it is read only where penalties need it.
+    the prompt; it is read only where penalties need it. Where the step before is still drawing the
+    newest token, `history` is without it, and `awaited` is its place among that step's tokens.
     """
 
     params: SamplingParams
     position: int
     history: Sequence[int] = ()
     num_prompt_tokens: int = 0
+    awaited: int | None = None
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -28,10 +30,15 @@ class Draw:
 
     @property
     def past(self) -> Sequence[int]:
-        """The tokens that penalties look at: without a repetition penalty the completion alone."""
+        """The known tokens that penalties look at: without a repetition penalty the completion alone."""
         if not self.params.has_penalties:
             return ()
         return self.history if self.params.repetition_penalty != 1 else self.generated
+
+    @property
+    def num_past_tokens(self) -> int:
+        """Tokens that penalties look at, an awaited one included."""
+        return len(self.past) + (self.awaited is not None) if self.params.has_penalties else 0
 
     @property
     def generated(self) -> Sequence[int]:

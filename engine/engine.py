@@ -10,14 +10,17 @@ import structlog
 import torch
 
 from engine.block_manager import BlockManager
-from engine.cache import KVCache, count_blocks
+from engine.cache import KVCache
 from engine.checkpoint import locate_checkpoint
 from engine.completion import Completion
 from engine.config import EngineConfig
 from engine.detokenizer import Detokenizer
+from engine.device import Device
+from engine.device_memory import free_cache_bytes, peak_of_largest_step
 from engine.figures import EngineFigures
 from engine.model import load_network
 from engine.network import Network
+from engine.placement import place
 from engine.plan import StepPlan
 from engine.protocol import (
     EngineLimits,
@@ -25,14 +28,15 @@ from engine.protocol import (
     EngineOutput,
     EngineRequest,
     FinishReason,
-    ModelRefused,
     RequestRejected,
     Room,
 )
 from engine.request_check import check_request
-from engine.runner import Runner, Sampled
+from engine.runner import DoneStep, Runner, Sampled
+from engine.runner_choice import device_of, make_runner
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
+from engine.sizing import count_cache_blocks, longest_sequence, size_engine
 from engine.step_seconds import StepSeconds
 from engine.tokenizer import Tokenizer
 
@@ -88,25 +92,26 @@ class TorchEngine:
             self._aborted.add(id)
 
     def step(self) -> list[EngineOutput]:
-        """Compute one step for everybody who can run; what it added, and who ended.
+        """Compute one step for everybody who can run; what was added, and who ended.
 
-        Raises EngineLost when the computation failed as a whole, and EngineError on a stall.
+        Where steps overlap, what a step adds comes out of the next call; whoever has ended meanwhile
+        is not there any more. Raises EngineLost when the computation failed as a whole, and
+        EngineError on a stall.
         """
         started = time.perf_counter()
         outputs = self._end_overdue()
         plan = self._scheduler.schedule()
-        if not plan.is_empty:
-            sampled = self._run(plan)
-            self._scheduler.commit(plan)
-            outputs += [self._update(each) for each in sampled]
-            self.seconds.total += time.perf_counter() - started
+        for done in self._run(plan):
+            self._scheduler.commit(done.plan)
+            outputs += [self._update(each) for each in done.sampled if each.sequence in self._completions]
+        self.seconds.total += time.perf_counter() - started
         return outputs
 
     def room(self) -> Room:
         return self._scheduler.room()
 
     def has_work(self) -> bool:
-        return bool(self._requests)
+        return bool(self._requests) or self._runner.has_steps_under_way
 
     def figures(self) -> EngineFigures:
         """The cache, the seats and what was done so far, as numbers."""
@@ -127,7 +132,7 @@ class TorchEngine:
         )
         return Completion(sequence, text)
 
-    def _run(self, plan: StepPlan) -> list[Sampled]:
+    def _run(self, plan: StepPlan) -> list[DoneStep]:
         try:
             return self._runner.run(plan)
         except Exception as error:
@@ -178,22 +183,40 @@ class TorchEngine:
 def build_engine(config: EngineConfig) -> TorchEngine:
     """Load a model and make an engine around it.
 
-    Raises ModelNotFound or ModelRefused, each with a line that says how to mend it.
+    Raises ModelNotFound or ModelRefused, each with a line that says how to mend it, and ValueError for
+    settings that this machine cannot meet.
     """
+    device, dtype = place(config)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     folder = locate_checkpoint(config.model, config.cache_dir)
     tokenizer = Tokenizer.load(folder)
     network = load_network(
-        folder, quantize=config.quantize, attention=config.attention, block_size=config.block_size
+        folder,
+        quantize=config.quantize,
+        device=device,
+        dtype=dtype,
+        attention=config.attention,
+        block_size=config.block_size,
     )
     return assemble_engine(config, network=network, tokenizer=tokenizer)
 
 
-def assemble_engine(config: EngineConfig, *, network: Network, tokenizer: Tokenizer) -> TorchEngine:
-    """Make an engine with an empty cache around a loaded network; raises as `build_engine` does."""
-    limits, num_blocks = _size(config, network)
-    num_host_blocks = _count_blocks(config, network, config.host_cache_bytes)
+def assemble_engine(
+    config: EngineConfig, *, network: Network, tokenizer: Tokenizer, device: Device | None = None
+) -> TorchEngine:
+    """Make an engine with an empty cache around a loaded network; raises as `build_engine` does.
+
+    It computes where the network is; another `device` can be put before it.
+    """
+    device = device or device_of(network)
+    longest = longest_sequence(config, network)
+    if device is None:
+        cache_bytes = config.cpu_cache_bytes
+    else:
+        cache_bytes = config.kv_cache_bytes or free_cache_bytes(config, network, device, max_length=longest)
+    limits, num_blocks = size_engine(config, network, longest=longest, cache_bytes=cache_bytes)
+    num_host_blocks = count_cache_blocks(config, network, config.host_cache_bytes)
     blocks = BlockManager(
         num_blocks,
         block_size=config.block_size,
@@ -215,38 +238,8 @@ def assemble_engine(config: EngineConfig, *, network: Network, tokenizer: Tokeni
         admission=config.admission,
         batching=config.batching,
     )
-    runner = Runner(network, cache, block_size=config.block_size)
-    _log.info("engine_ready", model=config.model, **asdict(limits))
+    runner = make_runner(config, network, cache, device, max_length=limits.max_model_len)
+    if device is not None:
+        peak_of_largest_step(config, network, cache, device, max_length=limits.max_model_len)
+    _log.info("engine_ready", model=config.model, device=str(network.device), **asdict(limits))
     return TorchEngine(runner=runner, scheduler=scheduler, tokenizer=tokenizer, limits=limits)
-
-
-def _size(config: EngineConfig, network: Network) -> tuple[EngineLimits, int]:
-    """The limits that model, settings and cache leave, and the number of cache blocks."""
-    wished, own = config.max_model_len, network.max_position
-    if wished is None and own is None:
-        raise ModelRefused(f"{config.model} states no context length; set max_model_len")
-    if wished is not None and own is not None and wished > own:
-        raise ModelRefused(f"max_model_len {wished} is more than the {own} tokens {config.model} can take")
-    block_size = config.block_size
-    num_blocks = _count_blocks(config, network, config.kv_cache_bytes)
-    length = min(each for each in (wished, own, num_blocks * block_size) if each is not None)
-    if length < (wished or 1):
-        raise ModelRefused(
-            f"kv_cache_bytes {config.kv_cache_bytes} holds {num_blocks * block_size} tokens; raise it"
-        )
-    if not config.prefix_caching:
-        # More than all seats can fill would never be used.
-        num_blocks = min(num_blocks, -(-length // block_size) * config.max_num_seqs)
-    limits = EngineLimits(
-        max_model_len=length, max_num_seqs=config.max_num_seqs, num_cache_tokens=num_blocks * block_size
-    )
-    return limits, num_blocks
-
-
-def _count_blocks(config: EngineConfig, network: Network, cache_bytes: int) -> int:
-    return count_blocks(
-        network.layers,
-        block_size=config.block_size,
-        cache_bytes=cache_bytes,
-        format=network.cache_format,
-    )

@@ -35,20 +35,30 @@ class RowLogprobs:
         return found
 
 
-def row_logprobs(
-    logits: torch.Tensor, tokens: torch.Tensor, params: Sequence[SamplingParams]
-) -> RowLogprobs | None:
-    """Logprobs of `tokens` under softmax of the model's own `logits`; None if nobody asked."""
+@dataclass(frozen=True, slots=True)
+class LogprobWish:
+    """The rows that ask for logprobs, [asking rows] on the host and where the logits are."""
+
+    rows: tuple[int, ...]
+    index: torch.Tensor
+    wants_top: bool
+
+
+def lay_out_logprobs(params: Sequence[SamplingParams]) -> LogprobWish | None:
+    """Who asks; None if nobody does."""
     rows = tuple(row for row, each in enumerate(params) if each.num_logprobs is not None)
     if not rows:
         return None
-    index = torch.tensor(rows, device=logits.device)
-    asking = logits[index]
+    return LogprobWish(rows, torch.tensor(rows), any(params[row].num_logprobs for row in rows))
+
+
+def row_logprobs(logits: torch.Tensor, tokens: torch.Tensor, wish: LogprobWish) -> RowLogprobs:
+    """Logprobs of `tokens` under softmax of the model's own `logits`, for those who ask."""
+    asking = logits[wish.index]
     peak = asking.amax(dim=-1, keepdim=True)
     total = inverse_cdf.mass(torch.sub(asking, peak).exp_())[:, None].log() + peak.double()
-    chosen = asking.gather(1, tokens[index][:, None])
+    chosen = asking.gather(1, tokens[wish.index][:, None])
     # The same number for all who ask for any, or equals would come in another order among others.
-    wants_top = any(params[row].num_logprobs for row in rows)
-    count = min(MAX_TOP_LOGPROBS, logits.shape[1]) if wants_top else 0
+    count = min(MAX_TOP_LOGPROBS, logits.shape[1]) if wish.wants_top else 0
     top, top_ids = inverse_cdf.likeliest(asking, count)
-    return RowLogprobs(rows, (chosen - total)[:, 0], top - total, top_ids)
+    return RowLogprobs(wish.rows, (chosen - total)[:, 0], top - total, top_ids)

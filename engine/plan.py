@@ -36,6 +36,11 @@ class Span:
         """The position after the last one computed."""
         return self.start + self.count
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a step under way is still drawing the last token."""
+        return self.start + self.count > len(self.sequence.token_ids)
+
 
 class Transfer(NamedTuple):
     """A block of the cache and the host block its content goes to or comes from."""

@@ -4,27 +4,26 @@
                                                      ├── truncated rows: the likeliest tokens
                                                      └── others: the whole vocabulary
 
-On a GPU nothing here waits for the device until the result is read.
+On a GPU nothing here waits for the device until the result is read: what the rows want was laid
+out beforehand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from engine import inverse_cdf
 from engine.adjustment import adjust
 from engine.draw import Draw
+from engine.draw_table import DrawTable, lay_out_draws
 from engine.logprobs import RowLogprobs, row_logprobs
 from engine.protocol import TokenLogprobs
 from engine.sampling import SamplingParams
 from engine.scaled_rows import ScaledRows
-from engine.truncation import draw_truncated, is_truncated
-from engine.uniform import uniforms
+from engine.truncation import draw_truncated
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,46 +59,27 @@ def sample(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Drawn]:
     No token for a row without a usable distribution (NaN, or infinite everywhere); the other
     rows are unharmed. A row's token depends on its own logits, settings, history and position only.
     """
-    return choose(logits, draws).read()
+    return choose(logits, lay_out_draws(draws, vocab_size=logits.shape[1])).read()
 
 
-def choose(logits: torch.Tensor, draws: Sequence[Draw]) -> Choice:
-    """The same without waiting for the result."""
+def choose(logits: torch.Tensor, table: DrawTable, drawn_before: torch.Tensor | None = None) -> Choice:
+    """The same without waiting for the result; all tensors are on the logits' device.
+
+    `drawn_before` are the tokens of the step before, where rows still wait for theirs.
+    """
     logits = logits.float()
-    params = tuple(draw.params for draw in draws)
-    adjusted = adjust(logits, draws)
+    adjusted = adjust(logits, table.adjustment, drawn_before)
     peak, tokens = inverse_cdf.peaks(adjusted)
     usable = torch.isfinite(peak)
     if adjusted is not logits:
         # An adjustment may have hidden the very token that was not finite.
         usable &= torch.isfinite(logits.amax(dim=-1))
-    scaled = ScaledRows(adjusted, peak[:, None], _temperatures(params, logits.device))
-    for draw_rows, rows in _kinds(params, vocab_size=logits.shape[1]):
-        if rows:
-            index = torch.tensor(rows, device=logits.device)
-            chances = torch.from_numpy(_chances([draws[row] for row in rows])).to(logits.device)
-            tokens[index] = draw_rows(scaled.of(index), [params[row] for row in rows], chances)
-    return Choice(tokens, usable, row_logprobs(logits, tokens, params), params)
-
-
-_DrawRows = Callable[[ScaledRows, Sequence[SamplingParams], torch.Tensor], torch.Tensor]
-
-
-def _kinds(params: Sequence[SamplingParams], *, vocab_size: int) -> list[tuple[_DrawRows, list[int]]]:
-    """How the rows are drawn that do not take the peak, and which they are."""
-    drawn = [row for row, each in enumerate(params) if not each.is_greedy]
-    truncated = [row for row in drawn if is_truncated(params[row], vocab_size)]
-    whole = [row for row in drawn if not is_truncated(params[row], vocab_size)]
-    return [(draw_truncated, truncated), (_draw_whole, whole)]
-
-
-def _temperatures(params: Sequence[SamplingParams], device: torch.device) -> torch.Tensor:
-    return torch.tensor([each.temperature for each in params], device=device)[:, None]
-
-
-def _chances(draws: Sequence[Draw]) -> npt.NDArray[np.float64]:
-    return uniforms([draw.params.seed for draw in draws], [draw.position for draw in draws])
-
-
-def _draw_whole(scaled: ScaledRows, _: Sequence[SamplingParams], chances: torch.Tensor) -> torch.Tensor:
-    return inverse_cdf.draw_whole(scaled.weights(), chances)
+    scaled = ScaledRows(adjusted, peak[:, None], table.temperatures)
+    if table.truncated is not None and table.truncation is not None:
+        rows = table.truncated.rows
+        tokens[rows] = draw_truncated(scaled.of(rows), table.truncation, table.truncated.chances)
+    if table.whole is not None:
+        rows = table.whole.rows
+        tokens[rows] = inverse_cdf.draw_whole(scaled.of(rows).weights(), table.whole.chances)
+    logprobs = None if table.logprobs is None else row_logprobs(logits, tokens, table.logprobs)
+    return Choice(tokens, usable, logprobs, table.params)

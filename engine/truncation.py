@@ -26,18 +26,45 @@ def is_truncated(params: SamplingParams, vocab_size: int) -> bool:
     return 0 < params.top_k < vocab_size or params.top_p < 1 or params.min_p > 0
 
 
-def draw_truncated(
-    scaled: ScaledRows, params: Sequence[SamplingParams], chances: torch.Tensor
-) -> torch.Tensor:
-    """One token id per row, each by its chance in [0, 1)."""
-    device, vocab_size = scaled.logits.device, scaled.logits.shape[1]
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """What rows keep, as tensors [rows, 1]; `top_k` is 0 where it is off.
+
+    `of_all` [some rows] are those whose top_p is a share of everything; after top_k it is a share
+    of what that left.
+    """
+
+    top_k: torch.Tensor
+    top_p: torch.Tensor
+    log_min_p: torch.Tensor
+    of_all: torch.Tensor
+
+
+def lay_out_truncation(params: Sequence[SamplingParams], *, vocab_size: int) -> Truncation:
+    """What rows with these settings keep."""
     top_k = [each.top_k if each.top_k < vocab_size else 0 for each in params]
-    limits = _limits(scaled, params, top_k)
+    of_all = [row for row, each in enumerate(params) if each.top_p < 1 and not top_k[row]]
+    min_p = [math.log(each.min_p) if each.min_p else -math.inf for each in params]
+    return Truncation(
+        top_k=torch.tensor(top_k)[:, None],
+        top_p=torch.tensor([each.top_p for each in params], dtype=torch.float64)[:, None],
+        log_min_p=torch.tensor(min_p)[:, None],
+        of_all=torch.tensor(of_all, dtype=torch.long),
+    )
+
+
+def draw_truncated(scaled: ScaledRows, truncation: Truncation, chances: torch.Tensor) -> torch.Tensor:
+    """One token id per row, each by its chance in [0, 1)."""
+    device, (num_rows, vocab_size) = scaled.logits.device, scaled.logits.shape
+    limits = _limits(scaled, truncation)
     # Whether a row must look further is known on the device, and a GPU would have to be waited for.
     depths = [depth for depth in _DEPTHS if depth < vocab_size] if device.type == "cpu" else []
-    first = torch.tensor([_first_depth(depths, k) for k in top_k], device=device)
-    tokens = torch.zeros(len(params), dtype=torch.long, device=device)
-    looking = torch.ones(len(params), dtype=torch.bool, device=device)
+    if not depths:
+        return _draw_from_all(scaled, limits, chances)
+    # Where top_k's limit lies within what is seen; one past the last depth for all tokens.
+    first = (limits.top_k >= torch.tensor(depths)).sum(dim=1)
+    tokens = torch.zeros(num_rows, dtype=torch.long)
+    looking = torch.ones(num_rows, dtype=torch.bool)
     for turn, depth in enumerate(depths):
         rows = (looking & (first <= turn)).nonzero()[:, 0]
         if len(rows):
@@ -45,20 +72,15 @@ def draw_truncated(
             lowest, sees_all = _lowest(values, limits.of(rows))
             tokens[rows] = _draw_in_order(values.exp() * (values >= lowest), ids, chances[rows])
             looking[rows[sees_all]] = False
-    rows = looking.nonzero()[:, 0] if depths else torch.arange(len(params), device=device)
+    rows = looking.nonzero()[:, 0]
     if len(rows):
         tokens[rows] = _draw_from_all(scaled.of(rows), limits.of(rows), chances[rows])
     return tokens
 
 
-def _first_depth(depths: Sequence[int], top_k: int) -> int:
-    """Index of the first depth that shows where top_k's limit lies; one past the last for all tokens."""
-    return next((at for at, depth in enumerate(depths) if depth > top_k), len(depths))
-
-
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """What each row keeps, as tensors [rows, 1]; `top_k` is 0 where it is off."""
+    """What each row keeps, and the mass of all its tokens, as tensors [rows, 1]."""
 
     top_k: torch.Tensor
     top_p: torch.Tensor
@@ -69,25 +91,11 @@ class _Limits:
         return _Limits(self.top_k[rows], self.top_p[rows], self.log_min_p[rows], self.mass[rows])
 
 
-def _limits(scaled: ScaledRows, params: Sequence[SamplingParams], top_k: Sequence[int]) -> _Limits:
-    device = scaled.logits.device
-
-    def column(values: Sequence[float], dtype: torch.dtype) -> torch.Tensor:
-        return torch.tensor(values, dtype=dtype, device=device)[:, None]
-
-    # top_p alone is a share of everything; after top_k it is a share of what that left.
-    of_all = [row for row, each in enumerate(params) if each.top_p < 1 and not top_k[row]]
-    mass = torch.zeros(len(params), 1, dtype=torch.float64, device=device)
-    if of_all:
-        rows = torch.tensor(of_all, device=device)
-        mass[rows] = inverse_cdf.mass(scaled.of(rows).weights())[:, None]
-    min_p = [math.log(each.min_p) if each.min_p else -math.inf for each in params]
-    return _Limits(
-        top_k=column(top_k, torch.long),
-        top_p=column([each.top_p for each in params], torch.float64),
-        log_min_p=column(min_p, scaled.logits.dtype),
-        mass=mass,
-    )
+def _limits(scaled: ScaledRows, truncation: Truncation) -> _Limits:
+    mass = torch.zeros_like(truncation.top_p)
+    if len(truncation.of_all):
+        mass[truncation.of_all] = inverse_cdf.mass(scaled.of(truncation.of_all).weights())[:, None]
+    return _Limits(truncation.top_k, truncation.top_p, truncation.log_min_p, mass)
 
 
 def _lowest(ranked: torch.Tensor, limits: _Limits) -> tuple[torch.Tensor, torch.Tensor]:

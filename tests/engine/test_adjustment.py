@@ -12,7 +12,7 @@ from transformers.generation.logits_process import (
     SequenceBiasLogitsProcessor,
 )
 
-from engine.adjustment import adjust
+from engine import adjustment
 from engine.draw import Draw
 from engine.sampling import SamplingParams
 
@@ -23,6 +23,11 @@ COMPLETION = [9, 40, 40, 40, 299]
 
 def random_logits(rows: int = 1) -> torch.Tensor:
     return torch.randn(rows, VOCAB_SIZE, generator=torch.Generator().manual_seed(8)) * 4
+
+
+def adjust(logits: torch.Tensor, draws: list[Draw], drawn_before: torch.Tensor | None = None) -> torch.Tensor:
+    laid_out = adjustment.lay_out_adjustment(draws, vocab_size=VOCAB_SIZE)
+    return adjustment.adjust(logits, laid_out, drawn_before)
 
 
 def draw(completion: list[int] = COMPLETION, **settings: Any) -> Draw:
@@ -126,3 +131,22 @@ def test_rows_are_adjusted_alone() -> None:
     alone = [adjust(logits[row : row + 1], [each]) for row, each in enumerate(draws)]
     assert torch.equal(together, torch.cat(alone))
     assert torch.equal(logits, before)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"repetition_penalty": 1.3}, {"presence_penalty": 1.0}, {"frequency_penalty": 0.4}]
+)
+def test_token_still_being_drawn_counts_as_if_it_were_known(settings: dict[str, Any]) -> None:
+    """The newest token, known on the device alone, is not punished; or short pasts are filled up with it."""
+    logits, drawn_before = random_logits(3), torch.tensor([7, 40, 9])
+    known = [[*COMPLETION, 40], [9], [*COMPLETION * 2, 7]]
+    sources = [1, 2, 0]
+
+    waiting = [
+        Draw(SamplingParams(**settings), len(each), PROMPT + each[:-1], len(PROMPT), awaited=source)
+        for each, source in zip(known, sources, strict=True)
+    ]
+
+    expected = adjust(logits, [draw(each, **settings) for each in known])
+    assert torch.equal(adjust(logits, waiting, drawn_before), expected)
+    assert not torch.equal(adjust(logits, waiting, drawn_before + 1), expected)

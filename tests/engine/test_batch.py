@@ -51,16 +51,28 @@ def test_padding_rows_lie_on_the_null_block() -> None:
     assert batch.sample_rows.tolist() == [1]
 
 
-def test_token_still_being_drawn_stands_as_zero() -> None:
+def test_token_still_being_drawn_stands_as_zero_and_says_where_it_comes_from() -> None:
     blocks = BlockManager(8, block_size=16)
-    sequence = seated(blocks, [5, 6], max_tokens=4)
-    sequence.num_in_flight_tokens = 1
+    known, waiting = (seated(blocks, [5, 6], max_tokens=4) for _ in range(2))
+    waiting.num_in_flight_tokens = 1
 
-    batch = build_batch(StepPlan((Span(sequence, 2, 1),)), block_size=16)
+    plan = StepPlan((Span(known, 0, 2), Span(waiting, 2, 1)))
+    batch = build_batch(plan, block_size=16, places={waiting: 7})
 
-    assert batch.input_ids.tolist() == [0]
-    assert batch.positions.tolist() == [2]
-    assert batch.sample_rows.tolist() == [0]
+    assert batch.input_ids.tolist() == [5, 6, 0]
+    assert batch.positions.tolist() == [0, 1, 2]
+    assert batch.sample_rows.tolist() == [1, 2]
+    assert batch.awaited_rows.tolist() == [2]
+    assert batch.awaited.tolist() == [7]
+
+
+def test_bounds_are_those_of_the_longest() -> None:
+    blocks = BlockManager(8, block_size=16)
+    plan = StepPlan((Span(seated(blocks, list(range(40))), 30, 4), Span(seated(blocks, [5, 6]), 0, 2)))
+
+    batch = build_batch(plan, block_size=16)
+
+    assert (batch.max_query_tokens, batch.max_context_tokens) == (4, 34)
 
 
 def test_step_that_only_moves_blocks_has_no_rows() -> None:

@@ -1,0 +1,88 @@
+"""Networks in other numbers than float32, and around models that come from no file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from transformers.models.llama.modeling_llama import LlamaMLP
+
+from engine.batch import build_batch
+from engine.block_manager import BlockManager
+from engine.cache import KVCache
+from engine.cache_layout import TOKEN_MAJOR
+from engine.model import load_network, network_around
+from engine.network import Network
+from engine.plan import Span, StepPlan
+from engine.protocol import EngineRequest, ModelRefused
+from engine.sequence import Sequence
+from tests.engine.tiny_model import make_config
+
+PROMPT = list(range(3, 23))
+
+
+def logits_of(network: Network) -> torch.Tensor:
+    """The last logits of one prompt, computed in two pieces."""
+    blocks = BlockManager(2, block_size=16)
+    cache = KVCache(network.layers, num_blocks=2, block_size=16, format=network.cache_format)
+    sequence = Sequence(EngineRequest(id="a", token_ids=PROMPT, max_tokens=1), arrival=0)
+    blocks.book(sequence)
+    with torch.inference_mode():
+        for span in (Span(sequence, 0, 13), Span(sequence, 13, 7)):
+            logits = network.forward(build_batch(StepPlan((span,)), block_size=16), cache)
+    return logits[0]
+
+
+def own_logits(model: Any) -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.Tensor(model(input_ids=torch.tensor([PROMPT])).logits[0, -1].float())
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+@pytest.mark.parametrize(("dtype", "share"), [(torch.bfloat16, 0.05), (torch.float16, 0.01)], ids=str)
+def test_short_numbers_give_the_models_own_logits(
+    tiny_folder: Callable[[str], Path], family: str, dtype: torch.dtype, share: float
+) -> None:
+    network = load_network(tiny_folder(family), dtype=dtype)
+
+    expected = own_logits(AutoModelForCausalLM.from_pretrained(tiny_folder(family), dtype=dtype).eval())
+    logits = logits_of(network)
+
+    assert logits.dtype == torch.float32
+    assert network.cache_format.dtype == dtype
+    assert network.cache_format.layout is TOKEN_MAJOR
+    assert not network.is_exact
+    assert (logits - expected).abs().max() <= share * expected.abs().max()
+
+
+def test_network_around_a_model_from_no_file() -> None:
+    torch.manual_seed(4)
+    model = AutoModelForCausalLM.from_config(make_config("llama"), dtype=torch.float32)
+    expected = own_logits(model.eval())
+
+    network = network_around(model)
+
+    torch.testing.assert_close(logits_of(network), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_network_that_differs_in_a_batch_is_refused_in_short_numbers_too(
+    llama_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = LlamaMLP.forward
+
+    def leaky(self: LlamaMLP, hidden: torch.Tensor) -> torch.Tensor:
+        return torch.Tensor(own(self, hidden) + hidden.mean(dim=1, keepdim=True))
+
+    monkeypatch.setattr(LlamaMLP, "forward", leaky)
+
+    with pytest.raises(ModelRefused, match="other logits"):
+        load_network(llama_folder, dtype=torch.bfloat16)
+
+
+def test_integers_are_for_the_cpu_in_float32(llama_folder: Path) -> None:
+    with pytest.raises(ModelRefused, match="quantize int8"):
+        load_network(llama_folder, quantize="int8", dtype=torch.bfloat16)

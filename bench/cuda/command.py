@@ -72,6 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_sections(messages: Connection, tasks: Sequence[Task], *, device: DeviceName, dtype: str) -> None:
+    # Kernels that transformers would fetch are not waited for.
+    os.environ["HF_HUB_OFFLINE"] = "1"
     # Imported in the process that measures: this one stays small, and free of CUDA.
     from bench.cuda.quiet import keep_quiet
 
@@ -121,6 +123,7 @@ def _write_json(reports: Sequence[SectionReport]) -> None:
     out = os.environ.get("OUT")
     if out:
         text = to_json(reports, machine=_machine(), limits=_NEVER_EXERCISED)
+        Path(out).mkdir(parents=True, exist_ok=True)
         Path(out, "gpu.json").write_text(text + "\n", encoding="utf-8")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -20,6 +21,9 @@ from bench.cuda.settings import measure_setting
 from bench.cuda.subject import Machine, Subject
 from bench.cuda.unavailable import Unavailable
 from engine.config import DeviceName
+
+#: After so long a task tells on stderr where it is: it may be about to be stopped.
+_PATIENCE_SECONDS = 75.0
 
 _MEASURES: dict[str, Callable[[Subject], Iterable[Finding]]] = {
     "decode": measure_decode,
@@ -45,7 +49,9 @@ def run_sections(messages: Connection, tasks: Sequence[Task], *, device: DeviceN
             # The one before gives its memory back first.
             subject = None
             subject = Subject(task.model, machine) if task.model else None
+        faulthandler.dump_traceback_later(_PATIENCE_SECONDS)
         ending = _run(messages, task, machine, subject)
+        faulthandler.cancel_dump_traceback_later()
         messages.send(ending)
         if ending.outcome is Outcome.BROKEN:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,20 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.models.llama.modeling_llama import LlamaMLP
 
-from engine.batch import build_batch
+from engine.attention.attention import Attention
+from engine.attention.scoring import Scoring
+from engine.batch import Batch, build_batch
 from engine.block_manager import BlockManager
-from engine.cache import KVCache
+from engine.cache import CacheFormat, KVCache
 from engine.cache_layout import TOKEN_MAJOR
+from engine.gate import use_paged_attention
 from engine.model import load_network, network_around
 from engine.network import Network
 from engine.plan import Span, StepPlan
 from engine.protocol import EngineRequest, ModelRefused
 from engine.sequence import Sequence
-from tests.engine.tiny_model import make_config
+from tests.engine.tiny_families import family_config
+from tests.engine.tiny_model import VOCAB_SIZE, make_config
 
 PROMPT = list(range(3, 23))
 
@@ -33,7 +38,8 @@ def logits_of(network: Network) -> torch.Tensor:
     blocks.book(sequence)
     with torch.inference_mode():
         for span in (Span(sequence, 0, 13), Span(sequence, 13, 7)):
-            logits = network.forward(build_batch(StepPlan((span,)), block_size=16), cache)
+            batch = build_batch(StepPlan((span,)), block_size=16).to(network.device)
+            logits = network.forward(batch, cache)
     return logits[0]
 
 
@@ -81,6 +87,40 @@ def test_network_that_differs_in_a_batch_is_refused_in_short_numbers_too(
 
     with pytest.raises(ModelRefused, match="other logits"):
         load_network(llama_folder, dtype=torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class AnythingForward:
+    """Attention that keeps what it should and answers whatever lies in memory."""
+
+    batch: Batch
+    cache: KVCache
+
+    def attend(
+        self, layer: int, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scoring: Scoring
+    ) -> torch.Tensor:
+        self.cache.write(layer, self.batch.slots, keys, values)
+        return query.new_empty(*query.shape[:2], values.shape[2])
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "gpt_oss", "mixtral", "deepseek_v3"])
+def test_no_step_asks_the_device_for_a_number(monkeypatch: pytest.MonkeyPatch, family: str) -> None:
+    # On this device there are no numbers: whoever asks for one, as a captured graph must not, fails.
+    nowhere = torch.device("meta")
+    monkeypatch.setattr(CacheFormat, "empty_on_host", CacheFormat.empty)
+    model = AutoModelForCausalLM.from_config(family_config(family), dtype=torch.bfloat16).eval()
+    with torch.inference_mode():
+        layers = {layer: demand.shape for layer, demand in use_paged_attention(model).items()}
+    network = Network(
+        model=model.to(nowhere),
+        layers=layers,
+        attention=Attention("anything", TOKEN_MAJOR, AnythingForward),
+        max_position=None,
+        vocab_size=VOCAB_SIZE,
+        is_exact=False,
+    )
+
+    assert logits_of(network).shape == (VOCAB_SIZE,)
 
 
 def test_integers_are_for_the_cpu_in_float32(llama_folder: Path) -> None:

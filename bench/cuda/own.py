@@ -13,6 +13,7 @@ from bench.cuda.setting import Kernel, Setting, kernels_to_try
 from bench.cuda.shape import twin
 from bench.cuda.subject import Subject
 from bench.cuda.unavailable import Unavailable
+from engine.attention.choice import load_attention
 from engine.batch import build_batch
 from engine.block_manager import BlockManager
 from engine.cache import KVCache
@@ -29,11 +30,19 @@ PROMPT_BUDGET = 8192
 
 
 def own_network(model: PreTrainedModel, kernel: Kernel) -> Network:
-    """Our network around this model's weights; Unavailable if this kernel does not serve it here."""
+    """Our network around this model's weights; Unavailable if this kernel cannot be here.
+
+    ModelRefused if it is here and computes something else than the model does.
+    """
     try:
+        load_attention(kernel.attention)
         return network_around(twin(model), attention=kernel.attention, block_size=kernel.block_size)
+    except ImportError as lack:
+        raise Unavailable(str(lack)) from lack
     except ModelRefused as refusal:
-        raise Unavailable(str(refusal)) from refusal
+        if kernel.may_refuse:
+            raise Unavailable(str(refusal)) from refusal
+        raise
 
 
 def served_kernel(subject: Subject) -> Kernel:
@@ -48,7 +57,7 @@ def _first_usable(subject: Subject) -> Kernel:
     for name, kernel in kernels_to_try(subject.machine.device.type).items():
         try:
             own_network(subject.model, kernel)
-        except Unavailable as refusal:
+        except (Unavailable, ModelRefused) as refusal:
             refusals.append(f"{name}: {refusal}")
         else:
             return kernel
@@ -78,7 +87,11 @@ def own_engine(subject: Subject, setting: Setting, *, num_sequences: int, longes
         half_batches=setting.half_batches,
     )
     network = own_network(subject.model, setting.kernel)
-    return assemble_engine(config, network=network, tokenizer=byte_tokenizer())
+    try:
+        return assemble_engine(config, network=network, tokenizer=byte_tokenizer())
+    except ModelRefused as refusal:
+        # The network is right: what an engine refuses beyond that is for lack of memory.
+        raise Unavailable(str(refusal)) from refusal
 
 
 class StepRunner:

@@ -9,10 +9,14 @@ from engine.config import AttentionName
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Who computes attention, on cache blocks of so many token positions."""
+    """Who computes attention, on cache blocks of so many token positions.
+
+    Where its libraries are there it must serve a Llama, unless it `may_refuse`.
+    """
 
     attention: AttentionName
     block_size: int
+    may_refuse: bool = False
 
     def __str__(self) -> str:
         return f"{self.attention}, blocks of {self.block_size}"
@@ -47,13 +51,14 @@ CHANGES = {
 def kernels_to_try(device: str) -> dict[str, Kernel]:
     """Every attention of this kind of device, on large and small blocks; the fastest first."""
     if device == "cpu":
-        kernels = [Kernel("cpu", 16), Kernel("reference", 16)]
+        # The first computes in float32 only.
+        kernels = [Kernel("cpu", 16, may_refuse=True), Kernel("reference", 16)]
     else:
         # Others give flash attention pages of 256 tokens; whether it takes less is for the device to say.
         kernels = [
             Kernel("varlen", 256),
             Kernel("triton", 256),
-            Kernel("varlen", 16),
+            Kernel("varlen", 16, may_refuse=True),
             Kernel("triton", 16),
             Kernel("reference", 256),
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from bench.cuda.asking import ask
 from bench.cuda.finding import Finding
@@ -23,7 +24,12 @@ def measure_setting(subject: Subject, name: str) -> Iterator[Finding]:
     if name not in CHANGES and setting.kernel == served:
         # It was the first.
         return
-    yield _measure(subject, setting)
+    finding = _measure(subject, setting)
+    speed = finding.figures["tokens_per_second"]
+    if name == AS_SERVED:
+        subject.served_speed = speed
+    share = None if subject.served_speed is None else speed / subject.served_speed
+    yield replace(finding, share=share)
 
 
 def _measure(subject: Subject, setting: Setting) -> Finding:
@@ -35,12 +41,10 @@ def _measure(subject: Subject, setting: Setting) -> Finding:
     found = check_texts(subject, checked, ask(engine, checked, device=device, num_logprobs=NUM_LOGPROBS))
     ask(engine, timed, device=device)
     speed = timed.num_output_tokens / ask(engine, timed, device=device).seconds
-    subject.served_speed = subject.served_speed or speed
     return Finding(
         setting=str(setting),
         measured=f"{speed:,.0f} tok/s",
         against=str(found),
-        share=speed / subject.served_speed,
         is_right=found.is_right,
         figures={
             "tokens_per_second": speed,

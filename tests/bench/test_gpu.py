@@ -59,6 +59,7 @@ def test_in_bfloat16_ours_is_as_far_off_as_transformers_is(tmp_path: Path) -> No
     assert [setting["is_right"] for setting in _findings(sections, "settings")] == [True]
     # The kernel for the CPU takes float32 alone.
     assert sum("attention cpu cannot serve it" in line for line in lines) == 2
+    assert sum(line.endswith("| NOT EXERCISED |") for line in lines) == 2 + len(CHANGES) - 1
 
 
 def _run(out: Path, *arguments: str) -> tuple[list[str], list[_Json]]:

@@ -11,9 +11,13 @@ from bench.cuda.busy import busy_share
 from bench.cuda.byte_tokenizer import byte_tokenizer
 from bench.cuda.comparison import compare
 from bench.cuda.finding import Ending, Finding, Outcome, SectionReport, Task, table
+from bench.cuda.own import own_network
+from bench.cuda.setting import Kernel
 from bench.cuda.shape import SHAPES, Shape, build_model, twin
 from bench.cuda.unavailable import Unavailable
 from bench.cuda.work import decode_bytes, prefill_flop
+from engine.attention.reference import ReferenceForward
+from engine.protocol import ModelRefused
 
 
 class TestComparison:
@@ -137,3 +141,14 @@ def test_the_table_has_a_row_per_finding_and_one_for_a_section_without() -> None
         "| 1b | decode | all | 0 |  |  | WRONG |",
         "| 1b | decode |  | RuntimeError: out / of memory |  |  | BROKEN |",
     ]
+
+
+def test_a_kernel_that_is_there_and_wrong_is_no_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build_model(SHAPES["tiny"], device=torch.device("cpu"), dtype=torch.float32)
+    attend = ReferenceForward.attend
+    monkeypatch.setattr(ReferenceForward, "attend", lambda *arguments: 1.5 * attend(*arguments))
+
+    with pytest.raises(ModelRefused, match="gives other logits"):
+        own_network(model, Kernel("reference", 16))
+    with pytest.raises(Unavailable, match="gives other logits"):
+        own_network(model, Kernel("reference", 16, may_refuse=True))

@@ -24,7 +24,7 @@ from engine.network import Network
 from engine.plan import Span, StepPlan
 from engine.protocol import EngineRequest, ModelRefused
 from engine.sequence import Sequence
-from tests.engine.tiny_families import family_config
+from tests.engine.tiny_families import FAMILIES, family_config
 from tests.engine.tiny_model import VOCAB_SIZE, make_config
 
 PROMPT = list(range(3, 23))
@@ -75,6 +75,16 @@ def test_network_around_a_model_from_no_file() -> None:
     torch.testing.assert_close(logits_of(network), expected, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_passes_the_gate_in_short_numbers(family: str) -> None:
+    torch.manual_seed(20)
+    model = AutoModelForCausalLM.from_config(family_config(family), dtype=torch.bfloat16)
+
+    network = network_around(model)
+
+    assert len(network.layers) == 2
+
+
 def test_network_that_differs_in_a_batch_is_refused_in_short_numbers_too(
     llama_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +113,7 @@ class AnythingForward:
         return query.new_empty(*query.shape[:2], values.shape[2])
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "gpt_oss", "mixtral", "deepseek_v3"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_no_step_asks_the_device_for_a_number(monkeypatch: pytest.MonkeyPatch, family: str) -> None:
     # On this device there are no numbers: whoever asks for one, as a captured graph must not, fails.
     nowhere = torch.device("meta")

@@ -66,12 +66,13 @@ def compile_kernels(capability: int, dtype: str, constants: dict[str, Any]) -> d
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from engine.attention import triton_kernel
+    from engine.attention.triton_parts import attend_parts, join_parts
+    from engine.attention.triton_spans import attend_spans
 
     number = {"scale": "fp32", "softcap": "fp32", "sums_ptr": "*fp32", "weights_ptr": "*fp32"}
     index = dict.fromkeys(("tables_ptr", "starts_ptr", "lengths_ptr"), "*i32")
     shared = {}
-    for kernel in (triton_kernel.attend_spans, triton_kernel.attend_parts, triton_kernel.join_parts):
+    for kernel in (attend_spans, attend_parts, join_parts):
         kinds = {
             name: "constexpr"
             if name in constants

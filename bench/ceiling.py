@@ -21,7 +21,10 @@ class TokenWork:
     head_flop: float
 
     def seconds(self, *, num_prompt_tokens: int, num_output_tokens: int, flop_per_second: float) -> float:
-        """The least time for so many tokens, if nothing but matrix products took any."""
+        """The least time for so many tokens, if nothing but matrix products took any.
+
+        Every token passes the layers once, and the head has a row for each output token.
+        """
         num_tokens = num_prompt_tokens + num_output_tokens
         flop = num_tokens * self.layer_flop + num_output_tokens * self.head_flop
         return flop / flop_per_second

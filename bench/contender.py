@@ -13,7 +13,7 @@ from bench.workload import Workload
 class Run:
     """One workload, answered: wall-clock seconds, the tokens of each line, and the contender's own figures.
 
-    Loading the model is not in `seconds`; tokenising is not part of the work.
+    Loading the model is not in `seconds`; tokenising the prompts is not part of the work.
     """
 
     seconds: float

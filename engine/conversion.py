@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_model
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from engine.protocol import ModelRefused
@@ -32,4 +33,14 @@ def convert_gguf(file: Path, folder: Path) -> None:
     generation = GenerationConfig.from_model_config(config)
     generation.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    save_model(model, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    save_file(_weights(model), folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """All that the network keeps, each tensor once: under its first name, as all loaders expect it.
+
+    A head that is the embedding's matrix is left out; one who found the matrix under the head's name
+    only would start with an embedding of zeros.
+    """
+    first_names = {name for name, _ in chain(model.named_parameters(), model.named_buffers())}
+    return {name: kept.contiguous() for name, kept in model.state_dict().items() if name in first_names}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -9,8 +10,10 @@ from bench.contender import Run
 from bench.measurement import Measurement, measure
 from bench.report import build_report
 from bench.workload import Line, Workload
+from engine.config import EngineConfig
 
 WORKLOAD = Workload("conv", (Line([1, 2, 3], 2), Line([4, 5], 4)))
+CONFIG = EngineConfig(model="any", cache_dir=Path(), max_num_seqs=8)
 ANSWERS = [[7, 8], [1, 2, 3, 4]]
 
 
@@ -56,7 +59,7 @@ def test_a_report_compares_with_ours_and_with_the_ceiling() -> None:
 
     # 5 prompt tokens and 6 output tokens: 11 x 100 + 6 x 50 operations, of which 1,400 take a second.
     report = build_report(
-        WORKLOAD, measurements, work=TokenWork(100, 50), rates=[1, 1400, 9999], block_size=16
+        WORKLOAD, measurements, work=TokenWork(100, 50), rates=[1, 1400, 9999], config=CONFIG
     )
 
     ours, other = report.rows
@@ -64,4 +67,30 @@ def test_a_report_compares_with_ours_and_with_the_ceiling() -> None:
     assert [ours.ceiling_share, other.ceiling_share] == pytest.approx([1 / 2, 1 / 6])
     assert (ours.same_share, other.same_share) == (1, 0.5)
     assert report.ceiling_tokens_per_second == 6
-    assert "| other | 1.0 | 3.00 | 0.17 | 0.50 | 0.06 |" in report.table()
+    assert "| other | 1.0 | 3.00 | 0.17 | 0.17 | 0.50 | 0.06 |" in report.table()
+
+
+def test_the_strict_ceiling_leaves_out_what_a_perfect_cache_would_find() -> None:
+    # The second prompt finds its first 16 tokens in the cache.
+    workload = Workload("prefix", (Line([*range(17)], 2), Line([*range(17)], 2)))
+    contender = Scripted([10], [[1, 2], [1, 2]])
+    measurements = measure({"ours": contender}, workload, num_repeats=1, before_run=lambda _: None)
+
+    report = build_report(workload, measurements, work=TokenWork(10, 5), rates=[4e9], config=CONFIG)
+
+    # 34 x 10 + 4 x 5 + 4 x 10 operations, and the same for 18 prompt tokens.
+    assert report.ceiling_tokens_per_second == pytest.approx(4 * 4e9 / 400)
+    assert report.strict_ceiling_tokens_per_second == pytest.approx(4 * 4e9 / 240)
+    (row,) = report.rows
+    assert row.tokens_per_second == 0.4
+    assert row.ceiling_share == pytest.approx(400 / 10 / 4e9)
+    assert row.strict_ceiling_share == pytest.approx(240 / 10 / 4e9)
+
+
+def test_a_table_says_how_much_the_rates_differ() -> None:
+    rates = [170e9, 60e9, 165e9]
+
+    report = build_report(WORKLOAD, measured(), work=TokenWork(100, 50), rates=rates, config=CONFIG)
+
+    assert "165 GFLOP/s, the median before the runs; from 60 to 170" in report.table()
+    assert report.gflop_per_second == [170, 60, 165]

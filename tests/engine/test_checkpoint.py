@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors import safe_open
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine import conversion
 from engine.checkpoint import locate_checkpoint
@@ -59,6 +63,26 @@ def test_gguf_is_the_same_model_and_is_converted_once(
     tokenizer = Tokenizer.load(folder)
     assert tokenizer.encode_chat(CONVERSATIONS[0]) == expected_chat_ids(llama_folder, CONVERSATIONS[0])
     assert tokenizer.eos_token_ids == {1}
+
+
+def test_a_matrix_that_is_head_and_embedding_is_kept_as_the_embedding(
+    llama_folder: Path, tmp_path: Path
+) -> None:
+    config = AutoConfig.from_pretrained(llama_folder, tie_word_embeddings=True)
+    tied = tmp_path / "tied"
+    shutil.copytree(llama_folder, tied)
+    torch.manual_seed(12)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tied)
+    requests = [greedy_request("9", random_prompt(9, seed=12))]
+
+    folder = locate_checkpoint(str(write_tiny_gguf(tied, tmp_path / "tied.gguf")), tmp_path / "cache")
+
+    with safe_open(folder / "model.safetensors", framework="pt") as file:
+        matrices = [name for name in file.keys() if "layers" not in name]  # noqa: SIM118
+    assert sorted(matrices) == ["model.embed_tokens.weight", "model.norm.weight"]
+    assert run_together(build_tiny_engine(folder), requests) == run_together(
+        build_tiny_engine(tied), requests
+    )
 
 
 def test_two_starts_at_once_convert_once(gguf_file: Path, tmp_path: Path, conversions: list[str]) -> None:

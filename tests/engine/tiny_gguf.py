@@ -44,6 +44,8 @@ def write_tiny_gguf(folder: Path, file: Path) -> Path:
     _add_tokenizer(writer, Tokenizer.from_file(str(folder / "tokenizer.json")))
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     for name, weight in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
         target = _target_name(name.removesuffix(".weight"))
         array = weight.numpy()
         for kind, num_heads in heads.items():

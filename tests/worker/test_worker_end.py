@@ -92,7 +92,7 @@ def test_after_sigkill_another_worker_finishes_everything(
     owners = {card.pid: card.id for card in Fleet(service.database).alive()}
     victim, survivor = owners[doomed.pid], owners[worker.pid]
     # The long ones take a while: a worker that has begun with some is still at it when it is killed.
-    short, long = service.accept(prompts(20, max_tokens=20)), service.accept(prompts(20, max_tokens=600))
+    short, long = service.accept(prompts(20, max_tokens=20)), service.accept(prompts(16, max_tokens=400))
     ids = short + long
 
     def both_are_at_long_ones_and_some_is_done() -> bool:

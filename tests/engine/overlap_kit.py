@@ -14,7 +14,9 @@ from engine.cache import KVCache
 from engine.config import EngineConfig
 from engine.engine import TorchEngine, assemble_engine
 from engine.network import Network
+from engine.overlapped_runner import OverlappedRunner
 from engine.protocol import EngineRequest
+from engine.runner import WaitingRunner
 from engine.sampling import SamplingParams
 from engine.tokenizer import Tokenizer
 from tests.engine.completion import Completion, random_prompt
@@ -79,9 +81,11 @@ def take_step(engine: TorchEngine, completions: Completions) -> None:
 
 
 def cache_of(engine: TorchEngine) -> KVCache:
-    cache = engine._runner._lanes[0]._cache  # type: ignore[attr-defined]
-    assert isinstance(cache, KVCache)
-    return cache
+    runner = engine._runner
+    if isinstance(runner, WaitingRunner):
+        runner = runner._runner
+    assert isinstance(runner, OverlappedRunner)
+    return runner._lanes[0]._cache
 
 
 def poison_free_blocks(engine: TorchEngine) -> None:
@@ -89,7 +93,8 @@ def poison_free_blocks(engine: TorchEngine) -> None:
 
     Blocks that the step under way copies out are left: whoever takes them writes to them later.
     """
-    flight = engine._runner._under_way  # type: ignore[attr-defined]
+    assert isinstance(engine._runner, OverlappedRunner)
+    flight = engine._runner._under_way
     leaving = {block for block, _ in flight.plan.swap_outs} if flight else set()
     free = {NULL_BLOCK, *engine._scheduler._blocks._pool._free} - leaving
     for kept in cache_of(engine).layer(0):

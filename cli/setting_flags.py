@@ -29,7 +29,7 @@ _HELP: Mapping[str, str] = {
     "max_num_batched_tokens": "Most tokens computed in one step.",
     "max_model_len": "Longest prompt and completion together, in tokens.",
     "kv_cache_bytes": "Memory for the KV cache.",
-    "block_size": "Token positions in a cache block: 16, 32, 64 or 128.",
+    "block_size": "Token positions in a cache block: 16, 32, 64, 128 or 256.",
     "host_cache_bytes": "Host memory for the blocks of preempted sequences.",
     "prefix_caching": "Share what prompts have in common; default: on.",
     "admission": "reserve (nothing is preempted for memory) or optimistic (more at once).",

@@ -11,12 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from engine.cache_layout import HEAD_MAJOR, CacheLayout, Ints, KeysAndValues, LayerShape
 from engine.plan import Transfer
+
+#: Bytes on the device through which blocks travel to and from host memory.
+_STAGING_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,15 @@ class CacheFormat:
         if self.device.type == "cpu":
             return _unwritten(shape, self.dtype)
         return torch.empty(shape, dtype=self.dtype, pin_memory=True)
+
+
+class _Load(NamedTuple):
+    """Some blocks on their way: where they lie on the device, and which rows of the staging
+    memory are which host blocks."""
+
+    blocks: torch.Tensor
+    staged: torch.Tensor
+    runs: tuple[tuple[slice, slice], ...]
 
 
 class KVCache:
@@ -87,41 +101,43 @@ class KVCache:
 
         On CUDA this is queued on the current stream, like everything else here.
         """
-        moves = sorted(transfers, key=lambda move: move.host_block)
-        if not moves:
-            return
-        blocks = self._index(move.block for move in moves)
-        staged = torch.cat([kept.flatten(1)[blocks] for kept in self._tensors()], dim=1)
-        for first, end in _runs([move.host_block for move in moves]):
-            place = moves[first].host_block
-            self._host_blocks[place : place + end - first].copy_(staged[first:end], non_blocking=True)
+        for load in self._loads(transfers):
+            for kept, columns in self._columns():
+                load.staged[:, columns] = kept.flatten(1)[load.blocks]
+            for rows, host_rows in load.runs:
+                self._host_blocks[host_rows].copy_(load.staged[rows], non_blocking=True)
 
     def from_host(self, transfers: Iterable[Transfer]) -> None:
         """Copy blocks back from host memory; queued as in `to_host`."""
+        for load in self._loads(transfers):
+            for rows, host_rows in load.runs:
+                load.staged[rows].copy_(self._host_blocks[host_rows], non_blocking=True)
+            for kept, columns in self._columns():
+                kept.flatten(1).index_copy_(0, load.blocks, load.staged[:, columns])
+
+    def _loads(self, transfers: Iterable[Transfer]) -> Iterator[_Load]:
+        """The transfers in loads that fit the staging memory, each in the order of its host blocks."""
         moves = sorted(transfers, key=lambda move: move.host_block)
-        if not moves:
-            return
-        blocks = self._index(move.block for move in moves)
-        staged = torch.cat(
-            [
-                self._host_blocks[moves[first].host_block :][: end - first].to(
-                    self._format.device, non_blocking=True
-                )
-                for first, end in _runs([move.host_block for move in moves])
-            ]
-        )
-        column = 0
-        for kept in self._tensors():
-            flat = kept.flatten(1)
-            flat.index_copy_(0, blocks, staged[:, column : column + flat.shape[1]])
-            column += flat.shape[1]
+        num_elements = self._host_blocks.shape[1]
+        size = max(1, _STAGING_BYTES // (num_elements * self._format.dtype.itemsize))
+        for first in range(0, len(moves), size):
+            some = moves[first : first + size]
+            staged = torch.empty(
+                len(some), num_elements, dtype=self._format.dtype, device=self._format.device
+            )
+            runs = tuple(_runs([move.host_block for move in some]))
+            yield _Load(self._index([move.block for move in some]), staged, runs)
 
-    def _tensors(self) -> Iterator[torch.Tensor]:
-        for kept in self._blocks.values():
-            yield from kept
+    def _columns(self) -> Iterator[tuple[torch.Tensor, slice]]:
+        """Every tensor and where in a host block its content lies."""
+        first = 0
+        for kept in chain.from_iterable(self._blocks.values()):
+            end = first + kept[0].numel()
+            yield kept, slice(first, end)
+            first = end
 
-    def _index(self, blocks: Iterable[int]) -> torch.Tensor:
-        index = torch.tensor(list(blocks))
+    def _index(self, blocks: list[int]) -> torch.Tensor:
+        index = torch.tensor(blocks)
         if self._format.device.type == "cpu":
             return index
         # From pageable memory the copy would wait for the device.
@@ -148,13 +164,13 @@ def _count_elements(layers: Mapping[int, LayerShape], block_size: int, layout: C
     )
 
 
-def _runs(numbers: Ints) -> Iterator[tuple[int, int]]:
-    """The places [first, end) between which sorted numbers follow each other without a gap."""
+def _runs(numbers: list[int]) -> Iterator[tuple[slice, slice]]:
+    """Where sorted numbers follow each other without a gap: their places in the list, and themselves."""
     first = 0
-    for at in range(1, len(numbers) + 1):
-        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1:
-            yield first, at
-            first = at
+    for end in range(1, len(numbers) + 1):
+        if end == len(numbers) or numbers[end] != numbers[end - 1] + 1:
+            yield slice(first, end), slice(numbers[first], numbers[end - 1] + 1)
+            first = end
 
 
 def _unwritten(shape: Ints, dtype: torch.dtype) -> torch.Tensor:

@@ -59,6 +59,8 @@ def use_paged_attention(model: PreTrainedModel) -> dict[int, LayerDemand]:
     model.set_attn_implementation(ATTENTION_NAME)
     if model.config._attn_implementation != ATTENTION_NAME:
         raise ModelRefused(f"{kind} keeps its own attention")
+    # Nothing is padded here. Some families look for padding in every step, and the host waits for it.
+    model.config.pad_token_id = None
     probe = ShapeProbe()
     two = torch.tensor([[0, 1]], device=model.device)
     try:

@@ -69,6 +69,7 @@ def network_around(
     on_cpu = model.device.type == "cpu" and model.dtype == torch.float32
     if quantize is not None and not on_cpu:
         raise ModelRefused(f"quantize {quantize} is for the CPU in float32; leave it out on {model.device}")
+    model.eval()
     with torch.inference_mode():
         text = model.config.get_text_config(decoder=True)
         vocab_size = int(model.get_input_embeddings().num_embeddings)
@@ -108,7 +109,7 @@ def _load(folder: Path, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrai
         raise ModelRefused(f"{folder.name} lacks weights ({', '.join(missing[:3])} …); they would be random")
     if "logits_to_keep" not in inspect.signature(model.forward).parameters:
         raise ModelRefused(f"{type(model).__name__} cannot compute logits for chosen rows only")
-    loaded: PreTrainedModel = model.eval()
+    loaded: PreTrainedModel = model
     return loaded
 
 

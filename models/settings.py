@@ -98,7 +98,7 @@ class Settings(BaseSettings):
     #: Longest prompt and completion together; default: what the model was made for.
     max_model_len: int | None = Field(default=None, ge=2)
     kv_cache_bytes: int = Field(default=768 * 2**20, ge=2**20)
-    block_size: int = Field(default=16, ge=1)  #: Token positions in a cache block: 16, 32, 64 or 128.
+    block_size: int = Field(default=16, ge=1)  #: Token positions in a cache block: 16, 32, 64, 128 or 256.
     #: Host memory for the blocks of preempted sequences; on a CPU better spent on the KV cache.
     host_cache_bytes: int = Field(default=0, ge=0)
     #: Whether prompts that begin alike share what was computed for the first of them.

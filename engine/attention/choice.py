@@ -35,7 +35,7 @@ def choose_attention(
     names = _by_speed(device, dtype) if wished == "auto" else (wished,)
     for name in names:
         try:
-            attention = _LOADERS[name]()
+            attention = load_attention(name)
         except ImportError as error:
             fault: str | None = str(error)
         else:
@@ -46,6 +46,11 @@ def choose_attention(
                 return attention
         _log.warning("attention_passed_over", attention=name, reason=fault)
     raise ModelRefused(f"attention {names[-1]} cannot serve it: {fault}")
+
+
+def load_attention(name: AttentionName) -> Attention:
+    """The attention of this name, ready to run; ImportError if the machine lacks what it needs."""
+    return _LOADERS[name]()
 
 
 def _by_speed(device: torch.device, dtype: torch.dtype) -> tuple[AttentionName, ...]:

@@ -23,8 +23,8 @@ from engine.sequence import Sequence
 
 #: Largest difference to the plain attention, as a share of the largest result: a few roundings.
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
-#: A window that the trial's sequences outgrow.
-_WINDOW = 5
+#: A window that the trial's sequences outgrow, and a soft cap that their scores feel.
+_WINDOW, _SOFTCAP = 5, 1.0
 _NUM_BLOCKS = 4
 
 
@@ -46,7 +46,7 @@ def find_fault(
 
 def _key(demand: LayerDemand) -> tuple[object, ...]:
     scoring = demand.scoring
-    kinds = (scoring.window is None, scoring.softcap, scoring.sinks is None)
+    kinds = (scoring.window is None, scoring.softcap is None, scoring.sinks is None)
     return demand.shape, demand.num_query_heads, scoring.scale, *kinds
 
 
@@ -63,6 +63,8 @@ class _Trial:
         scoring = self.demand.scoring
         if scoring.window is not None:
             scoring = replace(scoring, window=_WINDOW)
+        if scoring.softcap is not None:
+            scoring = replace(scoring, softcap=_SOFTCAP)
         plan = StepPlan(tuple(self._spans()), num_padding_tokens=1)
         batch = build_batch(plan, block_size=self.block_size).to(self.format.device)
         answers = []

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 import triton
 
-from engine.attention import triton_kernel as kernel
 from engine.attention.scoring import Scoring
+from engine.attention.triton_parts import PARTS, SMALLEST_PART, attend_parts, join_parts
+from engine.attention.triton_spans import attend_spans
 from engine.batch import Batch
 from engine.cache import KVCache
 
@@ -58,10 +59,10 @@ class TritonForward:
         tables, starts, lengths = self.batch.block_tables, self.batch.row_starts, self.batch.lengths
         num_sequences, num_heads, width = len(lengths), out.shape[1], out.shape[2]
         longest = tables.shape[1] * self.cache.block_size
-        num_parts = min(kernel.PARTS.value, -(-longest // kernel.SMALLEST_PART.value))
+        num_parts = min(PARTS.value, -(-longest // SMALLEST_PART.value))
         sums = out.new_empty(num_sequences, num_heads, num_parts, width, dtype=torch.float32)
         weights = out.new_empty(2, num_sequences, num_heads, num_parts, dtype=torch.float32)
-        kernel.attend_parts[(num_sequences, terms["NUM_KV_HEADS"], num_parts)](
+        attend_parts[(num_sequences, terms["NUM_KV_HEADS"], num_parts)](
             sums,
             weights,
             query,
@@ -74,7 +75,7 @@ class TritonForward:
             ROWS=_padded(terms["GROUP"]),
             **terms,
         )
-        kernel.join_parts[(num_sequences, num_heads)](
+        join_parts[(num_sequences, num_heads)](
             out,
             sums,
             weights,
@@ -99,7 +100,7 @@ class TritonForward:
         rows = max(_SPAN_ROWS, _padded(terms["GROUP"]))
         # One tile more for each, which need not be full.
         num_tiles = len(query) // (rows // terms["GROUP"]) + num_sequences
-        kernel.attend_spans[(num_tiles, terms["NUM_KV_HEADS"])](
+        attend_spans[(num_tiles, terms["NUM_KV_HEADS"])](
             out,
             query,
             *kept,

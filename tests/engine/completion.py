@@ -70,6 +70,17 @@ def run_together(engine: TorchEngine, requests: Iterable[EngineRequest]) -> dict
     return drain(engine)
 
 
+def greedy_tokens(
+    folder: Path, prompts: list[list[int]], max_tokens: int, settings: dict[str, Any]
+) -> list[list[int]]:
+    """What a tiny engine with these settings says to prompts that run together."""
+    completions = run_together(
+        build_tiny_engine(folder, **settings),
+        [greedy_request(str(index), ids, max_tokens) for index, ids in enumerate(prompts)],
+    )
+    return [completions[str(index)].token_ids for index in range(len(prompts))]
+
+
 def random_prompt(length: int, *, seed: int) -> list[int]:
     """Ordinary tokens only: the first three ids are special."""
     draw = random.Random(seed * 100_003 + length)

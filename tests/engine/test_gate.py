@@ -145,6 +145,7 @@ def test_cache_too_small_for_the_wish_is_refused(llama_folder: Path) -> None:
         ("num_threads", 0),
         ("max_num_batched_tokens", 191),
         ("dtype", "int8"),
+        ("attention", "flash"),
         ("device", "cuda"),
     ],
 )

@@ -71,7 +71,7 @@ def test_says_that_there_is_no_such_model(
     ("given", "named"),
     [
         ({"batching": "static", "admission": "optimistic"}, "admission must be reserve with batching static"),
-        ({"block_size": 24}, "block_size must be one of 16, 32, 64, 128, not 24"),
+        ({"block_size": 24}, "block_size must be one of 16, 32, 64, 128, 256, not 24"),
         ({"max_num_seqs": 64, "max_num_batched_tokens": 100}, "max_num_batched_tokens must be at least 192"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 
 import structlog
 import torch
@@ -16,15 +17,14 @@ from engine.completion import Completion
 from engine.config import EngineConfig
 from engine.detokenizer import Detokenizer
 from engine.device import Device
-from engine.device_memory import free_cache_bytes, peak_of_largest_step
+from engine.device_memory import peak_of_largest_step
 from engine.figures import EngineFigures
 from engine.model import load_network
 from engine.network import Network
 from engine.placement import place
-from engine.plan import StepPlan
+from engine.plan import Span
 from engine.protocol import (
     EngineLimits,
-    EngineLost,
     EngineOutput,
     EngineRequest,
     FinishReason,
@@ -32,11 +32,12 @@ from engine.protocol import (
     Room,
 )
 from engine.request_check import check_request
-from engine.runner import DoneStep, Runner, Sampled
+from engine.runner import Runner, Sampled
 from engine.runner_choice import device_of, make_runner
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
-from engine.sizing import count_cache_blocks, longest_sequence, size_engine
+from engine.sizing import count_cache_blocks, size_engine
+from engine.step_guard import StepGuard
 from engine.step_seconds import StepSeconds
 from engine.tokenizer import Tokenizer
 
@@ -60,6 +61,7 @@ class TorchEngine:
     ) -> None:
         self.tokenizer = tokenizer
         self._runner = runner
+        self._guard = StepGuard(runner.run)
         self._scheduler = scheduler
         self._limits = limits
         self._clock = clock
@@ -101,7 +103,8 @@ class TorchEngine:
         started = time.perf_counter()
         outputs = self._end_overdue()
         plan = self._scheduler.schedule()
-        for done in self._run(plan):
+        for done in self._guard.run(plan):
+            outputs += self._end_failed(done.failed)
             self._scheduler.commit(done.plan)
             outputs += [self._update(each) for each in done.sampled if each.sequence in self._completions]
         self.seconds.total += time.perf_counter() - started
@@ -132,13 +135,14 @@ class TorchEngine:
         )
         return Completion(sequence, text)
 
-    def _run(self, plan: StepPlan) -> list[DoneStep]:
-        try:
-            return self._runner.run(plan)
-        except Exception as error:
-            ids = [span.sequence.request.id for span in plan.spans]
-            _log.exception("step_failed", job_ids=ids, num_tokens=plan.num_tokens)
-            raise EngineLost(f"a step of {plan.num_tokens} tokens failed: {error}") from error
+    def _end_failed(self, spans: tuple[Span, ...]) -> list[EngineOutput]:
+        """End those for whom there was no memory; before a commit, so that nothing of them is kept."""
+        outputs = []
+        for span in spans:
+            completions = self._requests.get(span.sequence.request.id, [])
+            error = f"out of memory: {span.count} tokens from position {span.start} on are too many"
+            outputs += self._end(completions, FinishReason.ERROR, error=error)
+        return outputs
 
     def _end_overdue(self) -> list[EngineOutput]:
         """End those that were cancelled or whose deadline has passed, with the text they have."""
@@ -152,8 +156,10 @@ class TorchEngine:
                 outputs += self._end(completions, FinishReason.DEADLINE)
         return outputs
 
-    def _end(self, completions: list[Completion], reason: FinishReason) -> list[EngineOutput]:
-        outputs = [completion.end(reason) for completion in completions]
+    def _end(
+        self, completions: list[Completion], reason: FinishReason, *, error: str | None = None
+    ) -> list[EngineOutput]:
+        outputs = [completion.end(reason, error=error) for completion in completions]
         for completion in list(completions):
             self._forget(completion)
         return outputs
@@ -181,7 +187,12 @@ class TorchEngine:
 
 
 def build_engine(config: EngineConfig) -> TorchEngine:
-    """Load a model and make an engine around it.
+    """Load a model and make an engine around it; raises as `prepare_engine` does."""
+    return prepare_engine(config)()
+
+
+def prepare_engine(config: EngineConfig) -> Callable[[], TorchEngine]:
+    """Load a model; what is returned makes an engine around it, as often as one is needed.
 
     Raises ModelNotFound or ModelRefused, each with a line that says how to mend it, and ValueError for
     settings that this machine cannot meet.
@@ -199,23 +210,18 @@ def build_engine(config: EngineConfig) -> TorchEngine:
         attention=config.attention,
         block_size=config.block_size,
     )
-    return assemble_engine(config, network=network, tokenizer=tokenizer)
+    return partial(assemble_engine, config, network=network, tokenizer=tokenizer)
 
 
 def assemble_engine(
     config: EngineConfig, *, network: Network, tokenizer: Tokenizer, device: Device | None = None
 ) -> TorchEngine:
-    """Make an engine with an empty cache around a loaded network; raises as `build_engine` does.
+    """Make an engine with an empty cache around a loaded network; raises as `prepare_engine` does.
 
     It computes where the network is; another `device` can be put before it.
     """
     device = device or device_of(network)
-    longest = longest_sequence(config, network)
-    if device is None:
-        cache_bytes = config.cpu_cache_bytes
-    else:
-        cache_bytes = config.kv_cache_bytes or free_cache_bytes(config, network, device, max_length=longest)
-    limits, num_blocks = size_engine(config, network, longest=longest, cache_bytes=cache_bytes)
+    limits, num_blocks = size_engine(config, network, device)
     num_host_blocks = count_cache_blocks(config, network, config.host_cache_bytes)
     blocks = BlockManager(
         num_blocks,

@@ -3,6 +3,7 @@
     EngineError
     ├── RequestRejected   this request cannot run here; the others are unharmed
     ├── EngineLost        the engine's state is gone; build a new one
+    │   └── DeviceLost    and the device with it: only a new process can have one
     ├── ModelNotFound     nothing to load under this name
     └── ModelRefused      the model would not be computed exactly; the message says why
 
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol
 
+from engine.figures import EngineFigures
 from engine.sampling import SamplingParams
 
 RejectionCode = Literal[
@@ -41,6 +43,10 @@ class RequestRejected(EngineError):
 
 class EngineLost(EngineError):
     """A step failed as a whole: every request inside is gone and the engine must be rebuilt."""
+
+
+class DeviceLost(EngineLost):
+    """The device refuses every further call of this process; a new engine needs a new process."""
 
 
 class ModelNotFound(EngineError):
@@ -152,10 +158,17 @@ class Engine(Protocol):
         """End a request at the next step, with finish reason cancelled; unknown ids are harmless."""
 
     def step(self) -> list[EngineOutput]:
-        """Compute one step and say what it added; raises EngineLost if the engine is gone."""
+        """Compute one step and say what it added.
+
+        What ails one request ends it alone, with finish reason error. Raises EngineLost if the
+        engine is gone: then it may not be used any more.
+        """
 
     def room(self) -> Room:
         """What is free, with all waiting requests counted as seated."""
 
     def has_work(self) -> bool:
         """Whether `step()` has anything to do."""
+
+    def figures(self) -> EngineFigures:
+        """The cache and the seats now, and what was done so far, as numbers."""

@@ -10,7 +10,7 @@ import torch
 
 from engine.cache import KVCache
 from engine.network import Network
-from engine.plan import StepPlan
+from engine.plan import Span, StepPlan
 from engine.sampler import Drawn, choose
 from engine.sequence import Sequence
 from engine.step_inputs import lay_out_step
@@ -29,10 +29,11 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class DoneStep:
-    """A step that is done, with one result per span that samples."""
+    """A step that is done, with one result per span that samples, but none for those that `failed`."""
 
     plan: StepPlan
     sampled: list[Sampled]
+    failed: tuple[Span, ...] = ()
 
 
 class Runner(Protocol):

@@ -51,4 +51,9 @@ class Stepped:
     at: float
 
 
-Event = Admitted | Refused | Dropped | Stepped
+@dataclass(frozen=True, slots=True)
+class EngineGone:
+    """From the engine to publish: it was lost with all jobs that were running in it."""
+
+
+Event = Admitted | Refused | Dropped | Stepped | EngineGone

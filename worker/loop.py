@@ -7,9 +7,11 @@ import time
 
 import structlog
 
-from engine.protocol import Engine, RequestRejected
+from engine.protocol import DeviceLost, Engine, RequestRejected, Room
 from models.lease import Held
-from worker.events import Admitted, Dropped, ReadyJob, Refused, Stepped
+from worker.engine_keeper import EngineKeeper
+from worker.events import Admitted, Dropped, EngineGone, ReadyJob, Refused, Stepped
+from worker.gauge import Gauge
 from worker.meter import Meter
 from worker.pipeline import Pipeline
 from worker.progress import Progress
@@ -24,40 +26,77 @@ class EngineLoop:
     """The one thread that touches the engine."""
 
     def __init__(
-        self, pipeline: Pipeline, *, engine: Engine, progress: Progress, meter: Meter, drain_seconds: float
+        self,
+        pipeline: Pipeline,
+        *,
+        keeper: EngineKeeper,
+        progress: Progress,
+        meter: Meter,
+        gauge: Gauge,
+        drain_seconds: float,
     ) -> None:
         self._pipeline = pipeline
-        self._engine = engine
+        self._keeper = keeper
         self._progress = progress
         self._meter = meter
+        self._gauge = gauge
         self._drain_seconds = drain_seconds
         #: Jobs that wait for an earlier run of the same job to leave the engine.
         self._again: list[ReadyJob] = []
         #: Claims that were aborted: one may be, while its job is still on its way here.
         self._aborted: set[Held] = set()
 
+    @property
+    def _engine(self) -> Engine:
+        return self._keeper.engine
+
     def run(self) -> None:
-        """Compute until told to stop; then go on with what runs for `drain_seconds` at most."""
+        """Compute until told to stop; then go on with what runs for `drain_seconds` at most.
+
+        Raises EngineLost when the engine is lost for good.
+        """
         while not self._pipeline.stopping.is_set():
-            self._turn()
+            if not self._turn() and not self._replace_engine():
+                return
         until = time.monotonic() + self._drain_seconds
         while self._engine.has_work() and time.monotonic() < until:
             self._abort_asked()
-            self._step()
+            if not self._step():
+                # What ran goes back to the queue; this worker will not take it up again.
+                return
 
-    def _turn(self) -> None:
+    def _turn(self) -> bool:
+        """Do what is to be done; False if the engine was lost over it."""
+        self._gauge.look(self._engine)
         self._abort_asked()
         self._admit()
-        if self._engine.has_work():
-            self._step()
+        return not self._engine.has_work() or self._step()
 
-    def _step(self) -> None:
-        with self._progress.step():
-            outputs = self._engine.step()
+    def _step(self) -> bool:
+        try:
+            with self._progress.step():
+                outputs = self._engine.step()
+        except DeviceLost:
+            raise
+        except Exception:
+            # Whatever comes out of a step: nobody knows any more what the engine holds.
+            _log.exception("engine_lost")
+            self._gauge.lose()
+            self._pipeline.events.put(EngineGone())
+            return False
         self._pipeline.admission.settle(self._engine.room())
         self._meter.count(sum(len(output.token_ids) for output in outputs))
         if outputs:
             self._pipeline.events.put(Stepped(outputs, time.monotonic()))
+        return True
+
+    def _replace_engine(self) -> bool:
+        """Get another engine; intake takes nothing meanwhile. False if told to stop before there is one."""
+        self._pipeline.admission.settle(Room(0, 0))
+        if not self._keeper.replace(self._pipeline.stopping):
+            return False
+        self._pipeline.admission.settle(self._engine.room())
+        return True
 
     def _admit(self) -> None:
         """Add all that is ready; an engine with nothing to do waits a moment for the first."""
@@ -88,6 +127,12 @@ class EngineLoop:
                 self._again.append(ready)
                 return
             self._pipeline.events.put(Refused(ready.job, error.code, f"{error}"))
+            return
+        except Exception as error:
+            # Not worth a worker: the next one would take it up again, and end as well.
+            _log.exception("request_not_added", job_id=ready.job.id)
+            message = f"The engine did not take the request: {error}."
+            self._pipeline.events.put(Refused(ready.job, "engine_error", message))
             return
         self._meter.count(len(ready.request.token_ids))
         self._pipeline.events.put(Admitted(ready.job, ready.request))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import structlog
 from pydantic import ValidationError
 
 from engine.chat_template import ChatTemplateError
@@ -17,6 +18,8 @@ from models.strict_json import parse_json
 from models.tables.job import Lane
 from worker.deadline import monotonic_deadline
 from worker.events import ReadyJob, Refused
+
+_log = structlog.get_logger()
 
 #: The engine runs lower numbers first.
 _PRIORITIES = {Lane.INTERACTIVE: 0, Lane.STANDARD: 1, Lane.BULK: 2}
@@ -41,6 +44,10 @@ class Preparer:
             return Refused(job, "invalid_request", f"The stored request cannot be read: {error}.")
         except ChatTemplateError as error:
             return Refused(job, "invalid_value", f"The chat template refused: {error}.", "body.messages")
+        except Exception as error:
+            # Not worth a worker: the next one would take it up again, and end as well.
+            _log.exception("request_not_prepared", job_id=job.id)
+            return Refused(job, "internal_error", f"The request could not be tokenised: {error}.")
         room = self._max_model_len - len(token_ids)
         if room < 1:
             return Refused(

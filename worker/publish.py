@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -11,12 +11,12 @@ import structlog
 from models.consumer import Consumer
 from models.database import Database
 from models.errors import DatabaseUnavailable, QueueUnavailable
-from models.lease import ClaimedJob
+from models.lease import ClaimedJob, give_back
 from models.publication import Outcome, publish
 from models.signals import Signal, Signals
 from models.tables.job import JobStatus
 from worker.answer import Answer, error_text
-from worker.events import Admitted, Dropped, Event, Refused, Stepped
+from worker.events import Admitted, Dropped, EngineGone, Event, Refused, Stepped
 from worker.logprob_body import TokenBytes
 from worker.pipeline import Pipeline
 
@@ -85,6 +85,8 @@ class Publisher:
                 return [Ended(event.job, _refusal(event))]
             case Stepped():
                 return self._add(event)
+            case EngineGone():
+                return self._give_back()
 
     def _add(self, step: Stepped) -> list[Ended]:
         ended = []
@@ -92,14 +94,26 @@ class Publisher:
             answer = self._answers[output.id]
             answer.add(output, step.at)
             if answer.is_over:
-                ended.append(Ended(answer.job, answer.outcome(step.at)))
+                ended.append(Ended(answer.job, _outcome(answer, step.at)))
                 del self._answers[output.id]
         return ended
 
+    def _give_back(self) -> list[Ended]:
+        """Return all that was running to the queue; it counts as an attempt, like a crash."""
+        jobs = [answer.job for answer in self._answers.values()]
+        self._answers.clear()
+        held = [job.held for job in jobs]
+        if not self._insist(lambda: give_back(self._database, held, after_crash=True), num_jobs=len(jobs)):
+            return []
+        _log.warning("jobs_given_back", num_jobs=len(jobs))
+        return [Ended(job, None) for job in jobs]
+
     def _store(self, ended: Sequence[Ended]) -> None:
         outcomes = [one.outcome for one in ended if one.outcome is not None]
-        stored = self._commit(outcomes) if outcomes else set()
-        if stored is None:
+        stored: set[str] = set()
+        if outcomes and not self._insist(
+            lambda: stored.update(publish(self._database, outcomes)), num_jobs=len(outcomes)
+        ):
             return
         if len(stored) < len(outcomes):
             _log.warning("results_discarded", num_jobs=len(outcomes) - len(stored))
@@ -112,19 +126,29 @@ class Publisher:
             # The entries are found by their idle time, and dropped since their jobs have ended.
             _log.warning("acknowledge_failed", error=error.message, num_jobs=len(jobs))
 
-    def _commit(self, outcomes: Sequence[Outcome]) -> set[str] | None:
-        """Store outcomes, as often as it takes; None when the worker must stop before it succeeded."""
+    def _insist(self, commit: Callable[[], None], *, num_jobs: int) -> bool:
+        """Commit something, in as many tries as it takes; False when the worker must stop before."""
         pause = _FIRST_RETRY_SECONDS
         while True:
             try:
-                return publish(self._database, outcomes)
+                commit()
+                return True
             except DatabaseUnavailable as error:
-                _log.warning("publish_delayed", error=error.message, num_jobs=len(outcomes))
+                _log.warning("publish_delayed", error=error.message, num_jobs=num_jobs)
             if self._pipeline.stopping.is_set():
                 # The leases run out, and the jobs are computed again elsewhere.
-                return None
+                return False
             self._pipeline.stopping.wait(pause)
             pause = min(2 * pause, _LAST_RETRY_SECONDS)
+
+
+def _outcome(answer: Answer, at: float) -> Outcome | None:
+    try:
+        return answer.outcome(at)
+    except Exception as error:
+        # Not worth a worker: the next one would compute the same, and end as well.
+        _log.exception("answer_not_written", job_id=answer.job.id)
+        return _refusal(Refused(answer.job, "internal_error", f"The answer cannot be written: {error}."))
 
 
 def _refusal(event: Refused) -> Outcome:

@@ -13,8 +13,7 @@ import structlog
 
 from engine.checkpoint import locate_checkpoint
 from engine.config import EngineConfig
-from engine.engine import build_engine
-from engine.protocol import Engine
+from engine.engine import prepare_engine
 from engine.token_bytes import TokenBytes
 from engine.tokenizer import Tokenizer
 from models.errors import ServiceUnavailable
@@ -24,6 +23,8 @@ from models.settings import Settings
 from models.signals import Listener, Signal
 from models.version import headrace_version
 from worker.connections import Connections
+from worker.engine_keeper import EngineKeeper
+from worker.gauge import Gauge
 from worker.intake import Intake
 from worker.leases import Leases
 from worker.loop import EngineLoop
@@ -54,12 +55,12 @@ def run_worker(settings: Settings) -> int:
         connections = Connections.open(settings, worker_id)
         stack.callback(connections.close)
         tokenizer = Tokenizer.load(locate_checkpoint(settings.model, settings.checkpoint_dir))
-        engine = build_engine(config)
         progress = Progress()
+        keeper = EngineKeeper(prepare_engine(config), progress=progress)
         leases = Leases(settings, worker_id, progress)
         stack.callback(leases.stop)
-        pipeline = Pipeline(engine.room(), leases)
-        runtime = Runtime(settings, connections, engine=engine, tokenizer=tokenizer, pipeline=pipeline)
+        pipeline = Pipeline(keeper.engine.room(), leases)
+        runtime = Runtime(settings, connections, keeper=keeper, tokenizer=tokenizer, pipeline=pipeline)
         return runtime.run(worker_id, progress)
 
 
@@ -71,13 +72,14 @@ class Runtime:
         settings: Settings,
         connections: Connections,
         *,
-        engine: Engine,
+        keeper: EngineKeeper,
         tokenizer: Tokenizer,
         pipeline: Pipeline,
     ) -> None:
         self._settings = settings
         self._connections = connections
-        self._engine = engine
+        self._keeper = keeper
+        self._limits = keeper.engine.limits
         self._tokenizer = tokenizer
         self._pipeline = pipeline
         self._stages = Stages(pipeline.stopping)
@@ -107,15 +109,16 @@ class Runtime:
     def _work(self, progress: Progress) -> None:
         """Run the stages until told to stop; then end them from first to last."""
         stages, pipeline = self._stages, self._pipeline
-        meter = Meter()
+        meter, gauge = Meter(), Gauge()
         loop = EngineLoop(
             pipeline,
-            engine=self._engine,
+            keeper=self._keeper,
             progress=progress,
             meter=meter,
+            gauge=gauge,
             drain_seconds=self._settings.drain_seconds,
         )
-        caretaker = stages.start("upkeep", lambda: self._upkeep(meter).run(pipeline.stopping))
+        caretaker = stages.start("upkeep", lambda: self._upkeep(meter, gauge).run(pipeline.stopping))
         feeder = stages.start("intake", self._intake().run)
         computer = stages.start("engine", loop.run)
         storer = stages.start("publish", self._publisher().run)
@@ -147,7 +150,7 @@ class Runtime:
             _log.error("heartbeat_died")
             self._stages.fail()
 
-    def _upkeep(self, meter: Meter) -> Upkeep:
+    def _upkeep(self, meter: Meter, gauge: Gauge) -> Upkeep:
         upkeep = Upkeep(
             database=self._connections.database,
             consumer=self._connections.consumer,
@@ -155,7 +158,7 @@ class Runtime:
             signals=self._connections.signals,
             lease_seconds=self._settings.lease_seconds,
         )
-        upkeep.also(_FIGURES_SECONDS, lambda: self._pipeline.leases.report(meter.read()))
+        upkeep.also(_FIGURES_SECONDS, lambda: self._pipeline.leases.report({**meter.read(), **gauge.read()}))
         return upkeep
 
     def _publisher(self) -> Publisher:
@@ -171,7 +174,7 @@ class Runtime:
         settings, consumer = self._settings, self._connections.consumer
         limits = WindowLimits(
             max_jobs=settings.limits.max_jobs,
-            max_tokens=self._engine.limits.num_cache_tokens,
+            max_tokens=self._limits.num_cache_tokens,
             max_wait_seconds=settings.limits.max_wait_seconds,
             close_when_idle=settings.profile == "latency",
         )
@@ -183,7 +186,7 @@ class Runtime:
             reader=WindowReader(consumer, limits, self._pipeline.stopping),
             preparer=Preparer(
                 self._tokenizer,
-                max_model_len=self._engine.limits.max_model_len,
+                max_model_len=self._limits.max_model_len,
                 default_max_tokens=settings.default_max_tokens,
             ),
             lease_seconds=settings.lease_seconds,
@@ -195,7 +198,7 @@ class Runtime:
             host=socket.gethostname(),
             pid=os.getpid(),
             model=self._settings.served_name,
-            max_model_len=self._engine.limits.max_model_len,
+            max_model_len=self._limits.max_model_len,
             device="cpu",
             version=headrace_version(),
         )

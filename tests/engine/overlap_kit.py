@@ -14,8 +14,12 @@ from engine.cache import KVCache
 from engine.config import EngineConfig
 from engine.engine import TorchEngine, assemble_engine
 from engine.network import Network
+from engine.overlapped_runner import OverlappedRunner
+from engine.plan import StepPlan
 from engine.protocol import EngineRequest
+from engine.runner import DoneStep, WaitingRunner
 from engine.sampling import SamplingParams
+from engine.step_guard import StepGuard
 from engine.tokenizer import Tokenizer
 from tests.engine.completion import Completion, random_prompt
 from tests.engine.fake_device import FakeDevice
@@ -79,21 +83,30 @@ def take_step(engine: TorchEngine, completions: Completions) -> None:
 
 
 def cache_of(engine: TorchEngine) -> KVCache:
-    cache = engine._runner._lanes[0]._cache  # type: ignore[attr-defined]
-    assert isinstance(cache, KVCache)
-    return cache
+    runner = engine._runner
+    if isinstance(runner, WaitingRunner):
+        runner = runner._runner
+    assert isinstance(runner, OverlappedRunner)
+    return runner._lanes[0]._cache
 
 
 def poison_free_blocks(engine: TorchEngine) -> None:
-    """Spoil what nobody may read any more, at once, whatever the device still has to do.
+    """From now on spoil what nobody may read any more, at once, whatever the device still has to do.
 
-    Blocks that the step under way copies out are left: whoever takes them writes to them later.
+    Blocks that are copied out are left: whoever takes them writes to them later.
     """
-    flight = engine._runner._under_way  # type: ignore[attr-defined]
-    leaving = {block for block, _ in flight.plan.swap_outs} if flight else set()
-    free = {NULL_BLOCK, *engine._scheduler._blocks._pool._free} - leaving
-    for kept in cache_of(engine).layer(0):
-        kept[torch.tensor(sorted(free))] = torch.nan
+    runner, blocks = engine._runner, engine._scheduler._blocks
+    assert isinstance(runner, OverlappedRunner)
+
+    def run(plan: StepPlan) -> list[DoneStep]:
+        plans = [plan] if runner._under_way is None else [plan, runner._under_way.plan]
+        leaving = {transfer.block for each in plans for transfer in each.swap_outs}
+        free = torch.tensor(sorted({NULL_BLOCK, *blocks._pool._free} - leaving))
+        for kept in cache_of(engine).layer(0):
+            kept[free] = torch.nan
+        return runner.run(plan)
+
+    engine._guard = StepGuard(run)
 
 
 def check_idle(engine: TorchEngine) -> None:

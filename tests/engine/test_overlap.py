@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
+from engine.batch import Batch
+from engine.cache import KVCache
 from engine.engine import TorchEngine
+from engine.network import Network
+from engine.plan import StepPlan
 from engine.protocol import EngineRequest, FinishReason
 from engine.sampling import SamplingParams
 from engine.tokenizer import Tokenizer
 from tests.engine.completion import build_tiny_engine, greedy_request, random_prompt, run_together
+from tests.engine.fake_device import FakeDevice
 from tests.engine.overlap_kit import check_idle, late, make_engine, run_choices, varied_requests
 from tests.engine.test_sampled_text import generated
-from tests.engine.toy_network import TOKEN_BYTES, toy_network
+from tests.engine.toy_network import TOKEN_BYTES, ToyNetwork, toy_network
 
 Build = Callable[..., TorchEngine]
 
@@ -154,6 +160,43 @@ def test_fault_of_one_row_is_carried_nowhere(build: Build) -> None:
     reasons = {each.finish_reason for each in completions.values()}
     assert reasons == {FinishReason.ERROR, FinishReason.STOP, FinishReason.LENGTH}
     check_idle(engine)
+
+
+class ShortOfMemory(ToyNetwork):
+    """Fails once, when it is told to."""
+
+    is_short = False
+
+    def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
+        if self.is_short:
+            self.is_short = False
+            raise MemoryError("no memory")
+        return super().forward(batch, cache)
+
+
+def test_after_an_error_the_step_before_it_is_still_to_be_had(llama_folder: Path) -> None:
+    """A step that could not be begun takes the one under way with it."""
+    network = ShortOfMemory()
+    device = FakeDevice(random.Random(0), eager=True)
+    engine = make_engine(cast(Network, network), Tokenizer.load(llama_folder), device)
+    runner, scheduler = engine._runner, engine._scheduler
+    engine.add(greedy_request("a", random_prompt(5, seed=1), 9))
+    engine.step()
+    network.is_short = True
+    plan = scheduler.schedule()
+
+    with pytest.raises(MemoryError):
+        runner.run(plan)
+    (done,) = runner.run(StepPlan(()))
+    scheduler.commit(done.plan)
+    engine._update(done.sampled[0])
+    again = runner.run(plan) + runner.run(StepPlan(()))
+
+    assert done.plan.step == plan.step - 1
+    assert [each.plan for each in again] == [plan]
+    expected = make_engine(toy_network(), engine.tokenizer)
+    tokens = run_together(expected, [greedy_request("a", random_prompt(5, seed=1), 9)])["a"].token_ids
+    assert [each.sampled[0].drawn.token for each in (done, *again)] == tokens[:2]
 
 
 def test_repetition_penalty_is_that_of_transformers(tiny_folder: Callable[[str], Path]) -> None:

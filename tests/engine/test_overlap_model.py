@@ -103,6 +103,7 @@ def test_overlap_changes_nothing(
         **ways,
     )
 
+    poison_free_blocks(engine)
     completions: Completions = {}
     step = 0
     while engine.has_work() or step <= max(visit.arrival for visit in visits):
@@ -112,7 +113,6 @@ def test_overlap_changes_nothing(
             if visit.patience is not None and visit.arrival + visit.patience == step:
                 engine.abort(visit.request.id)
         take_step(engine, completions)
-        poison_free_blocks(engine)
         step += 1
 
     check_idle(engine)

@@ -6,7 +6,9 @@ import threading
 from collections.abc import Mapping
 from enum import Enum, auto
 
+from engine.figures import BlockFigures, EngineFigures
 from engine.protocol import (
+    DeviceLost,
     EngineLimits,
     EngineLost,
     EngineOutput,
@@ -28,6 +30,12 @@ class Mark(Enum):
     SLOW = auto()
     #: A step with it loses the engine.
     LOST = auto()
+    #: A step with it loses the device.
+    DEVICE_LOST = auto()
+    #: A step with it ends with an error that the engine does not know.
+    BUG = auto()
+    #: `add` ends with an error that the engine does not know.
+    UNFIT = auto()
 
 
 class FakeEngine:
@@ -53,8 +61,15 @@ class FakeEngine:
             raise RequestRejected("duplicate_id", f"{request.id} is running already")
         if self._marks.get(request.id) is Mark.REJECT:
             raise RequestRejected("context_length_exceeded", "the script refuses this request")
+        if self._marks.get(request.id) is Mark.UNFIT:
+            raise LookupError("the script has a fault")
         self._running[request.id] = (request, 0)
         self.added_at[request.id] = self.num_steps
+
+    def lose_at_next_step(self) -> None:
+        """Also a step that is waiting for `go` ends so."""
+        self._marks = {**self._marks, **dict.fromkeys(self._running, Mark.LOST)}
+        self.go.set()
 
     def abort(self, id: str) -> None:
         self._aborted.add(id)
@@ -63,8 +78,13 @@ class FakeEngine:
         marks = {self._marks.get(id) for id in self._running}
         if Mark.SLOW in marks and not self.go.wait(30):
             raise TimeoutError("nobody let the slow request go")
+        marks = {self._marks.get(id) for id in self._running}
         if Mark.LOST in marks:
             raise EngineLost("the script loses the engine")
+        if Mark.DEVICE_LOST in marks:
+            raise DeviceLost("the script loses the device")
+        if Mark.BUG in marks:
+            raise LookupError("the script has a fault")
         self.num_steps += 1
         outputs = [self._advance(request, done + 1) for request, done in list(self._running.values())]
         for output in outputs:
@@ -80,6 +100,32 @@ class FakeEngine:
 
     def has_work(self) -> bool:
         return bool(self._running)
+
+    def figures(self) -> EngineFigures:
+        """A block for each that runs; whatever a script has no word for is 0."""
+        num_running, num_seats = len(self._running), self._limits.max_num_seqs
+        return EngineFigures(
+            blocks=BlockFigures(
+                num_blocks=num_seats,
+                num_free_blocks=num_seats - num_running,
+                num_cached_blocks=0,
+                num_used_blocks=num_running,
+                num_unused_slots=0,
+                num_used_host_blocks=0,
+            ),
+            num_running=num_running,
+            num_waiting=0,
+            num_seats=num_seats,
+            num_steps=self.num_steps,
+            num_computed_tokens=0,
+            num_padding_tokens=0,
+            num_recomputed_tokens=0,
+            num_preemptions=0,
+            num_prefix_query_tokens=0,
+            num_prefix_hit_tokens=0,
+            backlog_occupied_seats=0,
+            backlog_available_seats=0,
+        )
 
     def _advance(self, request: EngineRequest, position: int) -> EngineOutput:
         if request.id in self._aborted:

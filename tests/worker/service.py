@@ -49,14 +49,19 @@ class Service:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def start_worker(self) -> subprocess.Popen[bytes]:
+    def start_worker(self, module: str = "worker", **environment: str) -> subprocess.Popen[bytes]:
         """Start a worker, which is killed at the end; `await_workers` waits until it is there."""
         log = self._open.enter_context((self.settings.data_dir / "worker.log").open("ab"))
         worker = subprocess.Popen(
-            [sys.executable, "-m", "worker"],
+            [sys.executable, "-m", module],
             # Not in the checkout, where a `.env` may lie.
             cwd=self.settings.data_dir,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), **self.settings.as_environment()},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(REPOSITORY),
+                **self.settings.as_environment(),
+                **environment,
+            },
             stderr=log,
         )
         self._open.callback(worker.wait)

@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from engine.protocol import EngineLost, FinishReason, Room
+from engine.protocol import DeviceLost, EngineLost, FinishReason, Room
 from tests.worker.fake_engine import FakeEngine, Mark
 from tests.worker.job_examples import ready
 from tests.worker.waiting import eventually
-from worker.events import Admitted, Dropped, Event, ReadyJob, Refused, Stepped
+from worker.engine_keeper import MAX_LOSSES, EngineKeeper
+from worker.events import Admitted, Dropped, EngineGone, Event, ReadyJob, Refused, Stepped
+from worker.gauge import Gauge
 from worker.loop import EngineLoop
 from worker.meter import Meter
 from worker.pipeline import Pipeline
@@ -21,10 +24,22 @@ from worker.progress import Progress
 ENDLESS = 10**9
 
 
-def loop_of(pipeline: Pipeline, engine: FakeEngine, *, drain_seconds: float = 30.0) -> EngineLoop:
+def loop_around(pipeline: Pipeline, build: Callable[[], FakeEngine], *, drain_seconds: float) -> EngineLoop:
+    progress = Progress()
     return EngineLoop(
-        pipeline, engine=engine, progress=Progress(), meter=Meter(), drain_seconds=drain_seconds
+        pipeline,
+        keeper=EngineKeeper(build, progress=progress, first_pause_seconds=0),
+        progress=progress,
+        meter=Meter(),
+        gauge=Gauge(),
+        drain_seconds=drain_seconds,
     )
+
+
+def loop_of(pipeline: Pipeline, *engines: FakeEngine, drain_seconds: float = 30.0) -> EngineLoop:
+    """A loop that goes on with the next engine when it loses one; the last stays for ever."""
+    built = iter([*engines, *[engines[-1]] * MAX_LOSSES])
+    return loop_around(pipeline, lambda: next(built), drain_seconds=drain_seconds)
 
 
 def feed(pipeline: Pipeline, *jobs: ReadyJob) -> None:
@@ -34,7 +49,7 @@ def feed(pipeline: Pipeline, *jobs: ReadyJob) -> None:
 
 
 @contextmanager
-def running(pipeline: Pipeline, engine: FakeEngine, *, drain_seconds: float = 30.0) -> Iterator[list[Event]]:
+def running(pipeline: Pipeline, *engines: FakeEngine, drain_seconds: float = 30.0) -> Iterator[list[Event]]:
     """Run the loop in its thread and collect its events; told to stop at the end, if not before."""
     events: list[Event] = []
 
@@ -42,7 +57,7 @@ def running(pipeline: Pipeline, engine: FakeEngine, *, drain_seconds: float = 30
         while (event := pipeline.events.get()) is not None:
             events.append(event)
 
-    loop = loop_of(pipeline, engine, drain_seconds=drain_seconds)
+    loop = loop_of(pipeline, *engines, drain_seconds=drain_seconds)
     threads = [threading.Thread(target=loop.run), threading.Thread(target=collect)]
     for thread in threads:
         thread.start()
@@ -50,7 +65,8 @@ def running(pipeline: Pipeline, engine: FakeEngine, *, drain_seconds: float = 30
         yield events
     finally:
         pipeline.stopping.set()
-        engine.go.set()
+        for engine in engines:
+            engine.go.set()
         threads[0].join(60)
         pipeline.events.put(None)
         threads[1].join(60)
@@ -241,11 +257,104 @@ def test_room_is_told_to_intake(pipeline: Pipeline) -> None:
         eventually(lambda: pipeline.admission.wait(0) == Room(4, 4000))
 
 
-def test_a_lost_engine_ends_the_stage(pipeline: Pipeline) -> None:
+@pytest.mark.parametrize("mark", [Mark.LOST, Mark.BUG])
+def test_a_lost_engine_is_replaced_and_what_waited_runs_in_the_new_one(
+    pipeline: Pipeline, mark: Mark
+) -> None:
+    lost, new = FakeEngine(seats=1, marks={"job_a": mark}), FakeEngine()
     feed(pipeline, ready("job_a"))
 
-    with pytest.raises(EngineLost):
-        loop_of(pipeline, FakeEngine(marks={"job_a": Mark.LOST})).run()
+    with running(pipeline, lost, new) as events:
+        eventually(lambda: EngineGone() in events)
+        feed(pipeline, ready("job_b"))
+        eventually(ended(events, "job_b"))
+        eventually(lambda: pipeline.admission.wait(0) == Room(4, 4000))
+
+    assert lost.num_steps == 0
+    assert new.added_at == {"job_b": 0}
+    # What was running is given back by publish, which hears of it in order.
+    assert [type(event) for event in events[:3]] == [Admitted, EngineGone, Admitted]
+
+
+def test_an_engine_lost_while_it_drains_is_not_replaced(pipeline: Pipeline) -> None:
+    lost, new = FakeEngine(marks={"job_a": Mark.SLOW}), FakeEngine()
+    feed(pipeline, ready("job_a", num_steps=ENDLESS))
+
+    with running(pipeline, lost, new) as events:
+        eventually(lambda: "job_a" in lost.added_at)
+        lost.lose_at_next_step()
+        pipeline.stopping.set()
+
+    assert events[-1] == EngineGone()
+    assert not new.added_at
+
+
+def test_intake_takes_nothing_while_there_is_no_engine(pipeline: Pipeline) -> None:
+    seen: list[Room | None] = []
+    feed(pipeline, ready("job_a"))
+    first = FakeEngine(marks={"job_a": Mark.LOST})
+
+    def build() -> FakeEngine:
+        if not seen:
+            seen.append(pipeline.admission.wait(0))
+            return first
+        seen.append(pipeline.admission.wait(0))
+        pipeline.stopping.set()
+        return FakeEngine(seats=2)
+
+    loop_around(pipeline, build, drain_seconds=0).run()
+
+    # Three seats of four were free beside the one on its way; then none; then what the new one has.
+    assert seen == [Room(3, 3995), None]
+    assert pipeline.admission.wait(0) == Room(2, 2000)
+
+
+def test_nothing_holds_a_lost_engine_while_the_next_one_is_built(pipeline: Pipeline) -> None:
+    built: list[weakref.ref[FakeEngine]] = []
+    alive: list[bool] = []
+
+    def build() -> FakeEngine:
+        alive.extend(each() is not None for each in built)
+        if built:
+            pipeline.stopping.set()
+        engine = FakeEngine(marks={"job_a": Mark.LOST})
+        built.append(weakref.ref(engine))
+        return engine
+
+    feed(pipeline, ready("job_a"))
+
+    loop_around(pipeline, build, drain_seconds=0).run()
+
+    assert alive == [False]
+
+
+def test_an_engine_that_is_lost_again_and_again_ends_the_stage(pipeline: Pipeline) -> None:
+    engine = FakeEngine(marks={"job_a": Mark.LOST})
+    feed(pipeline, ready("job_a"))
+
+    with pytest.raises(EngineLost, match="6 times"):
+        loop_of(pipeline, engine).run()
 
     with pytest.raises(queue.Empty):
         pipeline.ready.get_nowait()
+
+
+def test_a_lost_device_ends_the_stage_at_once(pipeline: Pipeline) -> None:
+    lost, new = FakeEngine(marks={"job_a": Mark.DEVICE_LOST}), FakeEngine()
+    feed(pipeline, ready("job_a"))
+
+    with pytest.raises(DeviceLost):
+        loop_of(pipeline, lost, new).run()
+
+    assert not new.added_at
+
+
+def test_a_request_that_the_engine_cannot_take_fails_alone(pipeline: Pipeline) -> None:
+    unfit = ready("job_a")
+    feed(pipeline, unfit, ready("job_b"))
+
+    with running(pipeline, FakeEngine(marks={"job_a": Mark.UNFIT})) as events:
+        eventually(ended(events, "job_b"))
+
+    reason = "The engine did not take the request: the script has a fault."
+    assert events[0] == Refused(unfit.job, "engine_error", reason)

@@ -134,6 +134,20 @@ def test_what_this_version_cannot_read_is_refused_alone(preparer: Preparer, valu
     assert refused(preparer, claimed(**values)).code == "invalid_request"
 
 
+def test_a_fault_of_the_tokenizer_is_a_refusal_of_that_job(
+    preparer: Preparer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Tokenizer, text: str) -> list[int]:
+        raise OverflowError("out of range integral type conversion attempted")
+
+    monkeypatch.setattr(Tokenizer, "encode_text", fail)
+
+    found = refused(preparer, completion())
+
+    assert found.code == "internal_error"
+    assert "integral type conversion" in found.message
+
+
 def test_sampling_is_passed_on_with_the_seed_of_the_job(preparer: Preparer) -> None:
     job = completion(
         temperature=0.5, top_p=0.9, top_k=3, seed=99, stop=["a", "b"], stop_token_ids=[5], ignore_eos=True

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.protocol import EngineOutput, EngineRequest, FinishReason
+from engine.protocol import EngineOutput, EngineRequest, FinishReason, TokenLogprobs
+from engine.sampling import SamplingParams
 from models.consumer import Consumer, Entry
 from models.job_store import JobStore
 from models.lease import ClaimedJob, WindowRecord, claim, rescue
@@ -18,7 +19,7 @@ from tests.models.pipeline import MODEL
 from tests.models.pipeline import Pipeline as Backlog
 from tests.services.redis_server import ValkeyServer
 from tests.worker.listening import listening
-from worker.events import Admitted, Refused, Stepped
+from worker.events import Admitted, EngineGone, Refused, Stepped
 from worker.logprob_body import TokenBytes
 from worker.pipeline import Pipeline
 from worker.publish import Publisher
@@ -217,6 +218,85 @@ def test_an_answer_under_a_stale_token_is_discarded_and_the_owner_keeps_the_job(
     row = desk.backlog.job(stale.id)
     assert (row.status, row.owner, row.token) == ("running", "w2", 2)
     assert desk.result(stale.id) is None
+
+
+def test_what_ran_in_a_lost_engine_goes_back_and_its_attempt_counts(desk: Desk) -> None:
+    done, lost, waiting = desk.claim(3)
+    desk.pipeline.events.put(Admitted(lost, REQUEST))
+    desk.answer(done)
+    desk.step(EngineOutput(lost.id, (7,), "half an ans"))
+    desk.pipeline.events.put(EngineGone())
+
+    desk.publish()
+
+    rows = [desk.backlog.job(job.id) for job in (done, lost, waiting)]
+    assert [(row.status, row.attempt, row.dispatched_at is None) for row in rows] == [
+        ("succeeded", 1, False),
+        ("queued", 1, True),
+        ("running", 1, False),
+    ]
+    # The one that waits for the next engine is still ours; the other's entry is for a new claim to bring.
+    assert desk.pipeline.leases.all() == [waiting.held]
+    assert desk.depth() == 1
+
+
+def test_a_job_computed_again_in_the_next_engine_has_only_its_new_text(desk: Desk) -> None:
+    (lost,) = desk.claim()
+    desk.pipeline.events.put(Admitted(lost, REQUEST))
+    desk.step(EngineOutput(lost.id, (7,), "half an ans"))
+    desk.pipeline.events.put(EngineGone())
+    desk.publish()
+    desk.backlog.dispatcher().dispatch()
+    (again,) = claim(
+        desk.backlog.database,
+        desk.consumer.read({Lane.STANDARD: 1}),
+        worker_id="w1",
+        lease_seconds=30,
+        window=WindowRecord("max_jobs", 0.0),
+    )
+    desk.answer(again)
+
+    desk.publish()
+
+    row, result = desk.backlog.job(lost.id), desk.result(lost.id)
+    assert (row.status, row.attempt, row.token) == ("succeeded", 2, 2)
+    assert result is not None
+    assert json.loads(result.body or "")["choices"][0]["text"] == "hi"
+
+
+def test_a_job_that_has_used_up_its_attempts_fails_when_the_engine_is_lost(desk: Desk) -> None:
+    (job,) = desk.claim()
+    desk.backlog.change(job.id, attempt=10)
+    desk.pipeline.events.put(Admitted(job, REQUEST))
+    desk.pipeline.events.put(EngineGone())
+
+    desk.publish()
+
+    row = desk.backlog.job(job.id)
+    assert (row.status, row.error_code) == ("failed", "poison")
+    assert desk.depth() == 0
+
+
+def test_an_answer_that_cannot_be_written_fails_alone(desk: Desk) -> None:
+    broken, other = desk.claim(2)
+    asks = replace(REQUEST, sampling=SamplingParams(num_logprobs=0))
+    desk.pipeline.events.put(Admitted(broken, asks))
+    desk.step(
+        EngineOutput(
+            broken.id,
+            (7,),
+            "hi",
+            logprobs=(TokenLogprobs(7, float("nan")),),
+            finish_reason=FinishReason.LENGTH,
+        )
+    )
+    desk.answer(other)
+
+    desk.publish()
+
+    row = desk.backlog.job(broken.id)
+    assert (row.status, row.error_code) == ("failed", "internal_error")
+    assert desk.backlog.job(other.id).status == "succeeded"
 
 
 def test_redis_away_does_not_keep_an_answer_from_being_stored(

@@ -47,10 +47,11 @@ class PaddedGenerate:
         ids = [[_PAD] * count + line.token_ids for count, line in zip(padding, lines, strict=True)]
         mask = [[0] * count + [1] * (width - count) for count in padding]
         length = max(line.max_tokens for line in lines)
+        device = self._model.device
         with torch.inference_mode():
             output = self._model.generate(
-                torch.tensor(ids),
-                attention_mask=torch.tensor(mask),
+                torch.tensor(ids, device=device),
+                attention_mask=torch.tensor(mask, device=device),
                 generation_config=greedy_config(length),
             )
         rows = output[:, width:].tolist()

@@ -11,7 +11,10 @@ from bench.contender import Run
 from bench.padded_generate import greedy_config
 from bench.workload import Workload
 
+#: Positions of a page on a CPU.
 _PAGE_TOKENS = 32
+#: Older releases call a page a block.
+_PAGE_FIELD = "page_size" if hasattr(ContinuousBatchingConfig, "page_size") else "block_size"
 _NO_EOS = -1
 #: How long to wait for one result before looking whether the other side is still there.
 _RESULT_SECONDS = 1.0
@@ -21,20 +24,23 @@ _STOP_SECONDS = 5.0
 class TransformersBatching:
     """Its manager with a length per request, pages for all seats, and its own prefix sharing."""
 
-    def __init__(self, model: Any, *, max_num_seqs: int, token_budget: int) -> None:
+    def __init__(
+        self, model: Any, *, max_num_seqs: int, token_budget: int, page_tokens: int = _PAGE_TOKENS
+    ) -> None:
         self._model = model
         self._max_num_seqs = max_num_seqs
         self._token_budget = token_budget
+        self._page_tokens = page_tokens
 
     def run(self, workload: Workload) -> Run:
         longest = max(line.max_tokens for line in workload.lines)
-        num_pages = self._max_num_seqs * -(-workload.longest // _PAGE_TOKENS)
+        num_pages = self._max_num_seqs * -(-workload.longest // self._page_tokens)
         # Its `generate_batch` has one length for all, which ragged requests would have to pay for; the
         # manager below it takes a length for each.
         with self._model.continuous_batching_context_manager(
             generation_config=greedy_config(longest),
             continuous_batching_config=ContinuousBatchingConfig(
-                page_size=_PAGE_TOKENS,
+                **{_PAGE_FIELD: self._page_tokens},
                 num_blocks=num_pages,
                 max_batch_tokens=self._token_budget,
                 max_requests_per_batch=self._max_num_seqs,

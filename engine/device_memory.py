@@ -31,7 +31,10 @@ _DEAREST = SamplingParams(top_p=0.9, repetition_penalty=1.1, num_logprobs=MAX_TO
 
 
 def free_cache_bytes(config: EngineConfig, network: Network, device: Device, *, max_length: int) -> int:
-    """What a cache can have: the memory that is free, less the largest step, the graphs and a spare."""
+    """What a cache can have: the memory that is free, less the largest step, the graphs and a spare.
+
+    ModelRefused if that is nothing.
+    """
     cache = KVCache(network.layers, num_blocks=1, block_size=config.block_size, format=network.cache_format)
     peak = peak_of_largest_step(config, network, cache, device, max_length=max_length)
     before = device.free_bytes()
@@ -39,7 +42,13 @@ def free_cache_bytes(config: EngineConfig, network: Network, device: Device, *, 
     runner = make_runner(config, network, cache, device, max_length=max_length)
     graphs = before - device.free_bytes()
     del runner
-    return max(0, int(before * (1 - _SPARE_SHARE)) - peak - graphs)
+    left = int(before * (1 - _SPARE_SHARE)) - peak - graphs
+    if left <= 0:
+        raise ModelRefused(
+            f"of {before} free bytes none are left for the cache: a step of {config.token_budget} tokens "
+            f"takes {peak}, the graphs take {graphs}; lower max_num_batched_tokens or max_num_seqs"
+        )
+    return left
 
 
 def peak_of_largest_step(

@@ -17,7 +17,7 @@ from engine.completion import Completion
 from engine.config import EngineConfig
 from engine.detokenizer import Detokenizer
 from engine.device import Device
-from engine.device_memory import free_cache_bytes, peak_of_largest_step
+from engine.device_memory import peak_of_largest_step
 from engine.figures import EngineFigures
 from engine.model import load_network
 from engine.network import Network
@@ -36,7 +36,7 @@ from engine.runner import Runner, Sampled
 from engine.runner_choice import device_of, make_runner
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
-from engine.sizing import count_cache_blocks, longest_sequence, size_engine
+from engine.sizing import count_cache_blocks, size_engine
 from engine.step_guard import StepGuard
 from engine.step_seconds import StepSeconds
 from engine.tokenizer import Tokenizer
@@ -221,12 +221,7 @@ def assemble_engine(
     It computes where the network is; another `device` can be put before it.
     """
     device = device or device_of(network)
-    longest = longest_sequence(config, network)
-    if device is None:
-        cache_bytes = config.cpu_cache_bytes
-    else:
-        cache_bytes = config.kv_cache_bytes or free_cache_bytes(config, network, device, max_length=longest)
-    limits, num_blocks = size_engine(config, network, longest=longest, cache_bytes=cache_bytes)
+    limits, num_blocks = size_engine(config, network, device)
     num_host_blocks = count_cache_blocks(config, network, config.host_cache_bytes)
     blocks = BlockManager(
         num_blocks,

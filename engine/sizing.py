@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from engine.cache import count_blocks
 from engine.config import EngineConfig
+from engine.device import Device
+from engine.device_memory import free_cache_bytes
 from engine.network import Network
 from engine.protocol import EngineLimits, ModelRefused
 
 
-def longest_sequence(config: EngineConfig, network: Network) -> int:
-    """The most tokens of one sequence by model and settings; ModelRefused if they do not go together."""
-    wished, own = config.max_model_len, network.max_position
-    if wished is None and own is None:
-        raise ModelRefused(f"{config.model} states no context length; set max_model_len")
-    if wished is not None and own is not None and wished > own:
-        raise ModelRefused(f"max_model_len {wished} is more than the {own} tokens {config.model} can take")
-    return min(each for each in (wished, own) if each is not None)
+def size_engine(config: EngineConfig, network: Network, device: Device | None) -> tuple[EngineLimits, int]:
+    """The limits that model, settings and memory leave, and the cache's number of blocks.
 
-
-def size_engine(
-    config: EngineConfig, network: Network, *, longest: int, cache_bytes: int
-) -> tuple[EngineLimits, int]:
-    """The limits that so large a cache leaves, and its number of blocks.
-
-    ModelRefused if it cannot hold the length that was wished for.
+    ModelRefused if they do not go together.
     """
+    longest = _longest_sequence(config, network)
+    if device is None:
+        cache_bytes = config.cpu_cache_bytes
+    else:
+        cache_bytes = config.kv_cache_bytes or free_cache_bytes(config, network, device, max_length=longest)
     block_size = config.block_size
     num_blocks = count_cache_blocks(config, network, cache_bytes)
     length = min(longest, num_blocks * block_size)
@@ -44,3 +39,13 @@ def count_cache_blocks(config: EngineConfig, network: Network, cache_bytes: int)
     return count_blocks(
         network.layers, block_size=config.block_size, cache_bytes=cache_bytes, format=network.cache_format
     )
+
+
+def _longest_sequence(config: EngineConfig, network: Network) -> int:
+    """The most tokens of one sequence by model and settings."""
+    wished, own = config.max_model_len, network.max_position
+    if wished is None and own is None:
+        raise ModelRefused(f"{config.model} states no context length; set max_model_len")
+    if wished is not None and own is not None and wished > own:
+        raise ModelRefused(f"max_model_len {wished} is more than the {own} tokens {config.model} can take")
+    return min(each for each in (wished, own) if each is not None)

@@ -9,7 +9,7 @@ pieces give what the whole would have given, and nobody has to give up anything.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import structlog
@@ -50,7 +50,10 @@ class StepGuard:
             # Once only: by the time of a second try, blocks that were copied out may be written anew.
             moves = replace(_NOTHING, swap_outs=plan.swap_outs, swap_ins=plan.swap_ins, step=plan.step - 1)
             yield from self._compute(moves)
-            plan = replace(plan, swap_outs=(), swap_ins=())
+            plan = replace(plan, spans=_still_here(plan.spans), swap_outs=(), swap_ins=())
+            if not plan.num_tokens:
+                yield from self._run_in_pieces(plan)
+                return
         done = self._try(plan) if self._is_small_enough(plan) else None
         if done is not None:
             yield from done
@@ -62,10 +65,9 @@ class StepGuard:
         yield from self._compute(_NOTHING)
         rest = deque(plan.spans)
         while rest:
-            # Who has ended by what the step before has drawn needs nothing any more.
-            spans = [span for span in self._take(rest) if span.epoch == span.sequence.epoch]
+            spans = _still_here(self._take(rest))
             # The step itself is done only with the last of its pieces.
-            piece = StepPlan(tuple(spans), step=plan.step - 1)
+            piece = StepPlan(spans, step=plan.step - 1)
             done = self._try(piece)
             yield from [*(done or ()), *self._compute(_NOTHING)]
             if done is None and len(spans) > 1:
@@ -133,6 +135,11 @@ class StepGuard:
                 f"nor could {self._too_large} of another"
             )
         self._too_large = span.count
+
+
+def _still_here(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Who has ended by what the step before has drawn needs nothing any more."""
+    return tuple(span for span in spans if span.epoch == span.sequence.epoch)
 
 
 def _ids_of(plan: StepPlan) -> list[str]:

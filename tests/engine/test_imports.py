@@ -1,4 +1,4 @@
-"""What runs at request time and in the scheduler starts without torch."""
+"""What runs at request time and in the scheduler starts without torch, and the engine without numba."""
 
 from __future__ import annotations
 
@@ -31,3 +31,9 @@ def test_module_starts_without_torch(module: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+def test_engine_starts_without_numba() -> None:
+    program = "import sys; sys.modules['numba'] = None\nimport engine.engine, engine.model"
+
+    subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,28 @@ class Computer:
         if not self.holds(piece):
             raise MemoryError(f"{piece.num_tokens} tokens")
         return [DoneStep(piece, [])]
+
+
+def test_a_step_that_only_moves_blocks_is_done_with_them() -> None:
+    """Nobody ever says that it is done, and the blocks that were given up stay behind its fence."""
+    computer = Computer(at_most(100))
+    moves = StepPlan((), step=7, swap_outs=(Transfer(3, 0),))
+
+    computer.compute(moves)
+
+    assert [done.plan.step for done in computer.done] == [6, 7]
+    assert [piece.swap_outs for piece in computer.plans] == [moves.swap_outs]
+
+
+def test_who_has_ended_while_blocks_were_moved_is_not_computed() -> None:
+    computer = Computer(at_most(100))
+    whole = replace(plan(40, 20), swap_outs=(Transfer(3, 0),))
+    steps = computer.guard.run(whole)
+
+    next(steps)
+    whole.spans[0].sequence.leave_blocks()
+
+    assert [names_of(done.plan.spans) for done in steps] == ["b"]
 
 
 def test_a_step_that_fits_is_computed_whole() -> None:

@@ -50,6 +50,8 @@ def answer_options(settings: Settings) -> dict[str, str | int | None]:
         "max_model_len": settings.max_model_len,
         "default_max_tokens": settings.default_max_tokens,
         "quantize": settings.quantize,
+        "device": settings.device,
+        "dtype": settings.dtype,
     }
 
 

@@ -21,6 +21,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from models.engine_settings import EngineSettings
 from models.errors import StartupError
 
 DEMO_MODEL = "smollm2-135m-instruct"
@@ -43,7 +44,7 @@ PROFILES: Mapping[str, Profile] = {
 }
 
 
-class Settings(BaseSettings):
+class Settings(EngineSettings):
     """The settings of one process, read once and never changed."""
 
     model_config = SettingsConfigDict(
@@ -93,24 +94,6 @@ class Settings(BaseSettings):
     max_wait_seconds: float | None = Field(default=None, ge=0)
     #: Most sequences computed in one step (default: the profile's).
     max_num_seqs: int | None = Field(default=None, ge=1)
-    #: Most tokens computed in one step.
-    max_num_batched_tokens: int | None = Field(default=None, ge=1)
-    #: Longest prompt and completion together; default: what the model was made for.
-    max_model_len: int | None = Field(default=None, ge=2)
-    kv_cache_bytes: int = Field(default=768 * 2**20, ge=2**20)
-    block_size: int = Field(default=16, ge=1)  #: Token positions in a cache block: 16, 32, 64, 128 or 256.
-    #: Host memory for the blocks of preempted sequences; on a CPU better spent on the KV cache.
-    host_cache_bytes: int = Field(default=0, ge=0)
-    #: Whether prompts that begin alike share what was computed for the first of them.
-    prefix_caching: bool = True
-    #: `reserve` books all the cache a request may need; `optimistic` runs more at once, and preempts.
-    admission: Literal["reserve", "optimistic"] = "reserve"
-    #: When sequences may join and leave; `static` and `window` are there to measure against.
-    batching: Literal["static", "window", "continuous"] = "continuous"
-    #: Numbers that the linear layers compute in, instead of float32: faster, and other texts.
-    quantize: Literal["int8"] | None = None
-    #: Threads that torch computes with; default: all cores.
-    num_threads: int | None = Field(default=None, ge=1)
     #: Completion length of a chat that names none; completions have OpenAI's 16.
     default_max_tokens: int = Field(default=1024, ge=1)
 

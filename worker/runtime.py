@@ -14,6 +14,7 @@ import structlog
 from engine.checkpoint import locate_checkpoint
 from engine.config import EngineConfig
 from engine.engine import prepare_engine
+from engine.placement import place
 from engine.token_bytes import TokenBytes
 from engine.tokenizer import Tokenizer
 from models.errors import ServiceUnavailable
@@ -199,7 +200,7 @@ class Runtime:
             pid=os.getpid(),
             model=self._settings.served_name,
             max_model_len=self._limits.max_model_len,
-            device="cpu",
+            device=place(engine_config(self._settings))[0].type,
             version=headrace_version(),
         )
 
@@ -220,6 +221,12 @@ def engine_config(settings: Settings) -> EngineConfig:
         batching=settings.batching,
         quantize=settings.quantize,
         num_threads=settings.num_threads,
+        device=settings.device,
+        dtype=settings.dtype,
+        attention=settings.attention,
+        overlap=settings.overlap,
+        cuda_graphs=settings.cuda_graphs,
+        half_batches=settings.half_batches,
     )
 
 

@@ -31,8 +31,8 @@ class SeenNetwork(ToyNetwork):
         self.seen: list[Batch] = []
 
     def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
-        tensors = {"lengths": batch.lengths.clone(), "block_tables": batch.block_tables.clone()}
-        self.seen.append(replace(batch, **tensors))
+        lengths, tables = batch.lengths.clone(), batch.block_tables.clone()
+        self.seen.append(replace(batch, lengths=lengths, block_tables=tables))
         return super().forward(batch, cache)
 
 

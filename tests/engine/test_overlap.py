@@ -28,7 +28,7 @@ from tests.engine.toy_network import TOKEN_BYTES, ToyNetwork, toy_network
 Build = Callable[..., TorchEngine]
 
 #: Every way to put steps on a device.
-WAYS = (
+WAYS: tuple[dict[str, bool], ...] = (
     {},
     {"cuda_graphs": False},
     {"half_batches": True},

@@ -84,6 +84,9 @@ def test_ones_own_url_goes_before_a_bare_one(
         ("BATCHING", "dynamic"),
         ("ADMISSION", "hopeful"),
         ("QUANTIZE", "int4"),
+        ("DEVICE", "tpu"),
+        ("DTYPE", "float8"),
+        ("OVERLAP", "sometimes"),
         ("PREFIX_CACHING", "sometimes"),
         ("HOST_CACHE_BYTES", "-1"),
         ("BLOCK_SIZE", "0"),
@@ -124,6 +127,8 @@ def test_a_child_process_gets_the_same_settings(monkeypatch: pytest.MonkeyPatch,
         prefix_caching=False,
         admission="optimistic",
         quantize="int8",
+        device="auto",
+        overlap=False,
     )
 
     for name, value in given.as_environment().items():

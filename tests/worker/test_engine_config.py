@@ -13,13 +13,15 @@ from models.settings import Settings
 from worker.runtime import engine_config
 
 #: What the engine's own configuration has under another name, or not as a setting.
-_ELSEWHERE = {"cache_dir", "dtype", "device"}
+_ELSEWHERE = {"cache_dir"}
 
 
 @pytest.mark.parametrize(
     "given",
     [
         {"quantize": "int8"},
+        {"device": "cuda", "dtype": "float16", "attention": "triton"},
+        {"overlap": False, "cuda_graphs": False, "half_batches": True},
         {"batching": "static"},
         {"batching": "window", "block_size": 32},
         {"admission": "optimistic", "host_cache_bytes": 2**20},

@@ -24,7 +24,8 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_USER
 # those of a `.env` or `headrace.toml` here, since the processes run in other folders.
 CALLERS := DATABASE_URL REDIS_URL $(filter-out HEADRACE_BENCH_DATA,$(filter HEADRACE_%,$(.VARIABLES)))
 ISOLATED := env $(foreach name,$(CALLERS),-u $(name))
-TEST := $(ISOLATED) HEADRACE_TEST_CACHE='$(CURDIR)/.cache/models' $(BIN)/python -m pytest -q
+# Threads that wait must not spin: tests of several processes share the machine's cores.
+TEST := $(ISOLATED) OMP_WAIT_POLICY=passive HEADRACE_TEST_CACHE='$(CURDIR)/.cache/models' $(BIN)/python -m pytest -q
 
 .PHONY: help install demo test acceptance bench peers up lint format clean
 .DELETE_ON_ERROR:

@@ -96,9 +96,8 @@ class TorchEngine:
     def step(self) -> list[EngineOutput]:
         """Compute one step for everybody who can run; what was added, and who ended.
 
-        Where steps overlap, what a step adds comes out of the next call; whoever has ended meanwhile
-        is not there any more. Raises EngineLost when the computation failed as a whole, and
-        EngineError on a stall.
+        Where steps overlap, what a step adds comes out of the next call. Raises EngineLost when the
+        computation failed as a whole, and EngineError on a stall.
         """
         started = time.perf_counter()
         outputs = self._end_overdue()

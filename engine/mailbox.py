@@ -39,6 +39,9 @@ class Inbox:
         if self._copied is not None:
             self._copied.wait()
         if size > len(self._pinned):
+            # Freed memory is for the next taker, whatever still reads it.
+            if self._used is not None:
+                self._used.wait()
             self._allocate(2 * size)
         for place, tensor in zip(unpack(self._pinned, tensors), tensors, strict=True):
             place.copy_(tensor)

@@ -117,3 +117,10 @@ class FakeDevice:
             if not self._eager and self._chance.random() < 0.8:
                 return
             self.advance()
+
+
+class Standstill(FakeDevice):
+    """Does nothing before it is waited for."""
+
+    def drift(self) -> None:
+        pass

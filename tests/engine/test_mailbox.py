@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 import torch
 
 from engine.device import Event
 from engine.mailbox import Inbox, Outbox
-from tests.engine.fake_device import FakeDevice
-from tests.engine.overlap_kit import late
+from tests.engine.fake_device import Standstill
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,8 @@ def is_equal(one: Record, other: Record) -> bool:
     )
 
 
-class Standstill(FakeDevice):
-    """Does nothing before it is waited for."""
-
-    def drift(self) -> None:
-        pass
-
-
-def standstill() -> Standstill:
-    return Standstill(late(0)._chance)
-
-
 def test_record_arrives_with_its_types_and_shapes() -> None:
-    device = standstill()
+    device = Standstill(random.Random(0))
 
     arrived, sent = Inbox(device).send(record(7), device.stream())
     sent.wait()
@@ -67,7 +56,7 @@ def test_record_arrives_with_its_types_and_shapes() -> None:
 
 
 def test_record_without_some_of_its_parts_and_without_any_numbers_arrives() -> None:
-    device = standstill()
+    device = Standstill(random.Random(0))
     empty = torch.empty(0, dtype=torch.long)
 
     arrived, sent = Inbox(device).send(Record(empty, None, empty), device.stream())
@@ -78,7 +67,7 @@ def test_record_without_some_of_its_parts_and_without_any_numbers_arrives() -> N
 
 def test_next_record_is_not_written_over_one_that_is_still_to_be_copied() -> None:
     """The host writes to pinned memory that a copy has yet to read."""
-    device = standstill()
+    device = Standstill(random.Random(0))
     inbox, stream, compute = Inbox(device), device.stream(), device.stream()
     seen: list[bool] = []
 
@@ -92,7 +81,7 @@ def test_next_record_is_not_written_over_one_that_is_still_to_be_copied() -> Non
 
 
 def test_next_record_does_not_arrive_while_the_step_still_reads_the_last() -> None:
-    device = standstill()
+    device = Standstill(random.Random(0))
     inbox, stream, compute = Inbox(device), device.stream(), device.stream()
     seen: list[bool] = []
 
@@ -109,7 +98,7 @@ def test_next_record_does_not_arrive_while_the_step_still_reads_the_last() -> No
 
 
 def test_boxes_grow_with_what_they_carry() -> None:
-    device = standstill()
+    device = Standstill(random.Random(0))
     inbox, outbox, stream = Inbox(device), Outbox(device), device.stream()
 
     for size in (3, 100_000, 10):

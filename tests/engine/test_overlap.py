@@ -15,13 +15,13 @@ from engine.batch import Batch
 from engine.cache import KVCache
 from engine.engine import TorchEngine
 from engine.network import Network
-from engine.plan import StepPlan
+from engine.plan import StepPlan, Transfer
 from engine.protocol import EngineRequest, FinishReason
 from engine.sampling import SamplingParams
 from engine.tokenizer import Tokenizer
 from tests.engine.completion import build_tiny_engine, greedy_request, random_prompt, run_together
-from tests.engine.fake_device import FakeDevice
-from tests.engine.overlap_kit import check_idle, late, make_engine, run_choices, varied_requests
+from tests.engine.fake_device import FakeDevice, Standstill
+from tests.engine.overlap_kit import cache_of, check_idle, late, make_engine, run_choices, varied_requests
 from tests.engine.test_sampled_text import generated
 from tests.engine.toy_network import TOKEN_BYTES, ToyNetwork, toy_network
 
@@ -65,11 +65,20 @@ def test_preemption_under_a_step_changes_no_token(
     build: Build, settings: dict[str, bool], host_cache_bytes: int
 ) -> None:
     """Blocks travel to host memory before the step that fills them is done, or come back too late."""
-    requests = [replace(each, max_tokens=60) for each in varied_requests(9, seed=4)]
+    requests = [
+        replace(
+            each,
+            token_ids=each.token_ids[-20:],
+            max_tokens=60,
+            stop=(),
+            sampling=replace(each.sampling, ignore_eos=True, stop_token_ids=()),
+        )
+        for each in varied_requests(14, seed=4)
+    ]
     expected = run_choices(build(), requests)
     engine = build(
         late(2),
-        kv_cache_bytes=25 * 16 * TOKEN_BYTES,
+        kv_cache_bytes=21 * 16 * TOKEN_BYTES,
         admission="optimistic",
         host_cache_bytes=host_cache_bytes,
         **settings,
@@ -82,6 +91,27 @@ def test_preemption_under_a_step_changes_no_token(
     assert figures.num_preemptions > 0
     assert (figures.num_recomputed_tokens > 0) is (host_cache_bytes == 0)
     check_idle(engine)
+
+
+@pytest.mark.parametrize("half_batches", [False, True])
+def test_step_that_only_moves_blocks_is_done_when_they_have_moved(build: Build, half_batches: bool) -> None:
+    """Its fence falls while a block is still to be copied, and somebody writes to that block."""
+    engine = build(Standstill(random.Random(0)), host_cache_bytes=2**10, half_batches=half_batches)
+    runner, cache = engine._runner, cache_of(engine)
+    nothing = StepPlan(())
+    keys, values = cache.layer(0)
+    keys[3], values[3] = 5, 6
+    keys[4], values[4] = 0, 0
+
+    assert runner.run(StepPlan((), step=1, swap_outs=(Transfer(3, 0),))) == []
+    (out,) = runner.run(nothing)
+    keys[3], values[3] = 0, 0
+    runner.run(StepPlan((), step=2, swap_ins=(Transfer(4, 0),)))
+    (back,) = runner.run(nothing)
+
+    assert [out.plan.step, back.plan.step] == [1, 2]
+    assert (keys[4] == 5).all()
+    assert (values[4] == 6).all()
 
 
 def test_next_step_is_on_its_way_before_the_last_is_done(build: Build) -> None:

@@ -24,7 +24,7 @@ def require_block_tables() -> None:
 
 @dataclass(frozen=True, slots=True)
 class VarlenForward:
-    """One step of attention. Nothing waits for the device: the bounds come from the tensors' shapes."""
+    """One step of attention. Nothing waits for the device: the host knows the bounds already."""
 
     batch: Batch
     cache: KVCache
@@ -38,16 +38,14 @@ class VarlenForward:
             raise UnsupportedScoring("varlen_attn knows neither soft caps nor sinks")
         self.cache.write(layer, self.batch.slots, keys, values)
         kept_keys, kept_values = self.cache.layer(layer)
-        num_sequences, num_blocks = self.batch.block_tables.shape
         answer: torch.Tensor = self.kernel(
             query.to(kept_keys.dtype),
             kept_keys,
             kept_values,
             self.batch.row_starts,
             None,
-            # Every other sequence has a row at least.
-            len(query) - num_sequences + 1,
-            num_blocks * self.cache.block_size,
+            self.batch.max_query_tokens,
+            self.batch.max_context_tokens,
             scale=scoring.scale,
             # How far a token sees to the left, itself not counted, and to the right.
             window_size=(-1 if scoring.window is None else scoring.window - 1, 0),

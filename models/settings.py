@@ -73,12 +73,9 @@ class Settings(BaseSettings):
     api_key: SecretStr | None = None
     #: Threads of the API; a long-poll holds one while it waits.
     api_threads: int = Field(default=256, ge=1)
-    #: Largest accepted request body.
-    max_body_bytes: int = Field(default=16 * 2**20, ge=1024)
-    #: Most requests in one inline list.
-    max_list_requests: int = Field(default=10_000, ge=1)
-    #: Longest time that `?wait=` may hold a request open.
-    max_poll_seconds: float = Field(default=60.0, gt=0)
+    max_body_bytes: int = Field(default=16 * 2**20, ge=1024)  #: Largest accepted request body.
+    max_list_requests: int = Field(default=10_000, ge=1)  #: Most requests in one inline list.
+    max_poll_seconds: float = Field(default=60.0, gt=0)  #: Longest time that `?wait=` may take.
 
     #: The demo model, a hub id, a folder of a checkpoint, or a GGUF file.
     model: str = DEMO_MODEL
@@ -93,8 +90,7 @@ class Settings(BaseSettings):
     max_wait_seconds: float | None = Field(default=None, ge=0)
     #: Most sequences computed in one step (default: the profile's).
     max_num_seqs: int | None = Field(default=None, ge=1)
-    #: Most tokens computed in one step.
-    max_num_batched_tokens: int | None = Field(default=None, ge=1)
+    max_num_batched_tokens: int | None = Field(default=None, ge=1)  #: Most tokens computed in one step.
     #: Longest prompt and completion together; default: what the model was made for.
     max_model_len: int | None = Field(default=None, ge=2)
     kv_cache_bytes: int = Field(default=768 * 2**20, ge=2**20)
@@ -109,8 +105,7 @@ class Settings(BaseSettings):
     batching: Literal["static", "window", "continuous"] = "continuous"
     #: Numbers that the linear layers compute in, instead of float32: faster, and other texts.
     quantize: Literal["int8"] | None = None
-    #: Threads that torch computes with; default: all cores.
-    num_threads: int | None = Field(default=None, ge=1)
+    num_threads: int | None = Field(default=None, ge=1)  #: Threads of torch; default: all cores.
     #: Completion length of a chat that names none; completions have OpenAI's 16.
     default_max_tokens: int = Field(default=1024, ge=1)
 
@@ -121,6 +116,11 @@ class Settings(BaseSettings):
     max_step_seconds: float = Field(default=120.0, gt=0)
     #: How long a worker that was told to stop goes on with what it runs, before it gives the rest back.
     drain_seconds: float = Field(default=10.0, ge=0)
+
+    #: How long an Idempotency-Key is remembered, at least.
+    idempotency_seconds: float = Field(default=86400.0, gt=0)
+    #: How long it is kept which window a job was in.
+    history_seconds: float = Field(default=30 * 86400.0, gt=0)
 
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"

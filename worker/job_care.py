@@ -36,6 +36,11 @@ class JobCare:
             release_entries(self.database, entries)
             self.consumer.acknowledge(entries)
 
+    def dispatch(self) -> None:
+        """Publish what waits, and first what `reclaim` sets free."""
+        self.reclaim()
+        self.dispatcher.dispatch()
+
     def rescue(self) -> None:
         """Take back jobs whose worker let its lease run out."""
         rescued = rescue(self.database)

@@ -65,8 +65,7 @@ class House:
             history_seconds=settings.history_seconds,
         )
         for model, care in self._cares.items():
-            yield Chore(f"dispatch:{model}", 1.0, care.dispatcher.dispatch)
-            yield Chore(f"reclaim:{model}", 1.0, care.reclaim)
+            yield Chore(f"dispatch:{model}", 1.0, care.dispatch)
             yield Chore(f"reconcile:{model}", 30.0, care.dispatcher.reconcile)
         # These concern the jobs of all models, whichever of them they are asked for.
         care = self._cares[settings.served_name]

@@ -1,4 +1,4 @@
-"""`headrace api` and `headrace worker`: one role alone, for machines that share a database and a Redis."""
+"""`headrace api`, `worker`, `background`: one role alone, for machines that share a database and a Redis."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
-from cli.setting_flags import LOG_FLAGS, WORKER_FLAGS, Flags, setting_flags
+from cli.setting_flags import BACKGROUND_FLAGS, LOG_FLAGS, WORKER_FLAGS, Flags, setting_flags
 from models.settings import PREFIX
 
 #: What every role can be told.
@@ -25,8 +25,14 @@ def worker(flags: Flags) -> None:
     _become("worker", flags)
 
 
+@setting_flags(*BACKGROUND_FLAGS, *_PLACES, *LOG_FLAGS)
+def background(flags: Flags) -> None:
+    """Do background work alone. DATABASE_URL and REDIS_URL count where Headrace's own are not set."""
+    _become("worker.background", flags)
+
+
 def role_argv(role: str) -> list[str]:
-    """The command line of a role. -P keeps a file `api.py` in the working folder from being run instead."""
+    """The command line of a role, a module. -P keeps an `api.py` in the working folder from being run."""
     return [sys.executable, "-P", "-m", role]
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from cli.child import ChildSpec
 from cli.loopback import url_host
 from cli.role import role_argv
+from models.chore_lease import has_taken_a_chore
+from models.database import Database
 from models.errors import HeadraceError
 from models.fleet import Fleet
 from models.settings import PREFIX, Settings
@@ -18,6 +20,9 @@ from models.settings import PREFIX, Settings
 #: How long one look at the API's health may take.
 _HEALTH_SECONDS = 0.5
 _API_START_SECONDS = 60.0
+_BACKGROUND_START_SECONDS = 60.0
+#: For the chores that it is at.
+_BACKGROUND_STOP_SECONDS = 20.0
 #: A worker may have to fetch or convert a model of many gigabytes first.
 _WORKER_START_SECONDS = 6 * 3600.0
 #: On top of the worker's own `drain_seconds`, for the steps before and after it.
@@ -48,6 +53,26 @@ def worker_child(settings: Settings, fleet: Fleet) -> ChildSpec:
         ready=_joined(fleet),
         start_timeout_seconds=_WORKER_START_SECONDS,
         stop_timeout_seconds=settings.drain_seconds + _WORKER_STOP_MARGIN_SECONDS,
+    )
+
+
+def background_child(settings: Settings, database: Database) -> ChildSpec:
+    """Background work; ready once a message has gone all the way and a chore was taken for it."""
+    host = socket.gethostname()
+
+    def ready(pid: int) -> bool:
+        try:
+            return has_taken_a_chore(database, host, pid)
+        except HeadraceError:
+            return False
+
+    return ChildSpec(
+        "background",
+        role_argv("worker.background"),
+        env=child_environment(settings),
+        ready=ready,
+        start_timeout_seconds=_BACKGROUND_START_SECONDS,
+        stop_timeout_seconds=_BACKGROUND_STOP_SECONDS,
     )
 
 

@@ -1,4 +1,4 @@
-"""The service on one machine: Valkey, API and worker under one supervisor."""
+"""The service on one machine: Valkey, API, background work and worker under one supervisor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cli.first_start import first_start_notice
 from cli.instance_lock import InstanceLock
 from cli.loopback import url_host
 from cli.port import check_port_free
-from cli.role_child import api_child, worker_child
+from cli.role_child import api_child, background_child, worker_child
 from cli.supervisor import Supervisor
 from cli.valkey import EmbeddedValkey
 from models.database import Database
@@ -42,7 +42,11 @@ def serve(settings: Settings, *, announce: Callable[[str], None]) -> int:
         migrate(database)
         given = settings.api_key.get_secret_value() if settings.api_key else None
         KeyRing(database).ensure_first(settings.data_dir, given)
-        specs += [api_child(settings), worker_child(settings, Fleet(database))]
+        specs += [
+            api_child(settings),
+            background_child(settings, database),
+            worker_child(settings, Fleet(database)),
+        ]
         if notice := first_start_notice(settings):
             announce(notice)
         return Supervisor(specs, on_ready=lambda: announce(ready_line(settings))).run()

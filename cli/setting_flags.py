@@ -77,6 +77,9 @@ WORKER_FLAGS = (
     "default_max_tokens",
 )
 
+#: What background work can be told: which models there are, and what decides how much of them is dispatched.
+BACKGROUND_FLAGS = ("model", "served_model_name", "models", "profile", "max_jobs")
+
 #: Where logs go and how much of them.
 LOG_FLAGS = ("log_level", "log_format")
 

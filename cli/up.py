@@ -12,7 +12,7 @@ from models.settings import Settings, load_settings
 
 @setting_flags("host", "port", "data_dir", *WORKER_FLAGS, "models", "api_threads", *LOG_FLAGS)
 def up(flags: Flags) -> None:
-    """Serve on this machine until Ctrl-C: the API, a worker, and Valkey unless HEADRACE_REDIS_URL is set."""
+    """Serve on this machine until Ctrl-C; Valkey is part of it unless HEADRACE_REDIS_URL is set."""
     # Imported here because SQLAlchemy takes half a second, which the client commands need not pay.
     from cli.service import serve
     from models.logs import configure_logging

@@ -28,6 +28,14 @@ class _Unfailing:
             self._stream.flush()
 
 
+class _Structured(logging.Handler):
+    """What libraries log by Python's own means, as one event of ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = structlog.get_logger()
+        log.log(record.levelno, record.getMessage().strip(), logger=record.name, exc_info=record.exc_info)
+
+
 def configure_logging(settings: Settings) -> None:
     """Set up logging for this process: readable on a terminal, JSON elsewhere, unless set otherwise."""
     as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
@@ -47,4 +55,4 @@ def configure_logging(settings: Settings) -> None:
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Unfailing(sys.stderr))),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+    logging.basicConfig(handlers=[_Structured()], level=logging.WARNING)

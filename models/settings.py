@@ -74,12 +74,9 @@ class Settings(EngineSettings):
     api_key: SecretStr | None = None
     #: Threads of the API; a long-poll holds one while it waits.
     api_threads: int = Field(default=256, ge=1)
-    #: Largest accepted request body.
-    max_body_bytes: int = Field(default=16 * 2**20, ge=1024)
-    #: Most requests in one inline list.
-    max_list_requests: int = Field(default=10_000, ge=1)
-    #: Longest time that `?wait=` may hold a request open.
-    max_poll_seconds: float = Field(default=60.0, gt=0)
+    max_body_bytes: int = Field(default=16 * 2**20, ge=1024)  #: Largest accepted request body.
+    max_list_requests: int = Field(default=10_000, ge=1)  #: Most requests in one inline list.
+    max_poll_seconds: float = Field(default=60.0, gt=0)  #: Longest time that `?wait=` may take.
 
     #: The demo model, a hub id, a folder of a checkpoint, or a GGUF file.
     model: str = DEMO_MODEL
@@ -104,6 +101,11 @@ class Settings(EngineSettings):
     max_step_seconds: float = Field(default=120.0, gt=0)
     #: How long a worker that was told to stop goes on with what it runs, before it gives the rest back.
     drain_seconds: float = Field(default=10.0, ge=0)
+
+    #: How long an Idempotency-Key is remembered, at least.
+    idempotency_seconds: float = Field(default=86400.0, gt=0)
+    #: How long it is kept which window a job was in.
+    history_seconds: float = Field(default=30 * 86400.0, gt=0)
 
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -30,9 +30,7 @@ class Connections:
     def open(cls, settings: Settings, worker_id: str) -> Connections:
         """Connect, or raise StartupError that says what is missing and how to mend it."""
         url, namespace, model = settings.queue_url, settings.redis_namespace, settings.served_name
-        database = Database(settings.sql_url)
-        require_database(database)
-        require_migrated(database)
+        database = open_database(settings)
         require_redis(url)
         queue = JobQueue(url, namespace)
         return cls(
@@ -50,3 +48,11 @@ class Connections:
         self.signals.close()
         self.queue.close()
         self.database.close()
+
+
+def open_database(settings: Settings) -> Database:
+    """Return the database, which answers and has this version's tables. Raises StartupError."""
+    database = Database(settings.sql_url)
+    require_database(database)
+    require_migrated(database)
+    return database

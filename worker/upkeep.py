@@ -1,4 +1,4 @@
-"""Upkeep: what has to happen again and again, whoever does it; every worker does."""
+"""Upkeep: what has to happen again and again, whoever does it; every worker does, and background work too."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from models.consumer import Consumer
 from models.database import Database
 from models.dispatch import Dispatcher
 from models.errors import ServiceUnavailable
-from models.lease import release_entries, rescue
-from models.signals import Signal, Signals
+from models.signals import Signals
+from worker.job_care import JobCare
 
 _log = structlog.get_logger()
 
@@ -40,15 +40,17 @@ class Upkeep:
         signals: Signals,
         lease_seconds: float,
     ) -> None:
-        self._database = database
-        self._consumer = consumer
-        self._dispatcher = dispatcher
-        self._signals = signals
-        self._lease_seconds = lease_seconds
+        care = JobCare(
+            database=database,
+            consumer=consumer,
+            dispatcher=dispatcher,
+            signals=signals,
+            lease_seconds=lease_seconds,
+        )
         self._chores = [
-            Chore(1.0, self._reclaim),
-            Chore(2.0, self._rescue),
-            Chore(2.0, self._expire),
+            Chore(1.0, care.reclaim),
+            Chore(2.0, care.rescue),
+            Chore(2.0, care.expire),
             Chore(30.0, dispatcher.reconcile),
             # Last, so that what the others set free is published at once.
             Chore(1.0, dispatcher.dispatch),
@@ -74,21 +76,3 @@ class Upkeep:
             do()
         except ServiceUnavailable as error:
             _log.warning("upkeep_failed", error=error.message)
-
-    def _reclaim(self) -> None:
-        """Drop entries that nobody works on; the jobs behind them are published anew."""
-        entries = self._consumer.reclaim(idle_seconds=self._lease_seconds)
-        if entries:
-            _log.warning("entries_reclaimed", num_entries=len(entries))
-            release_entries(self._database, entries)
-            self._consumer.acknowledge(entries)
-
-    def _rescue(self) -> None:
-        rescued = rescue(self._database)
-        if rescued:
-            _log.warning("jobs_rescued", num_jobs=len(rescued))
-
-    def _expire(self) -> None:
-        expired = self._dispatcher.expire()
-        if expired:
-            self._signals.send(Signal.DONE, expired)

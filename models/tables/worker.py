@@ -37,4 +37,4 @@ class Window(Base):
     num_jobs: Mapped[int]
     num_tokens: Mapped[int] = mapped_column(BigInteger)
     opened_at: Mapped[datetime]
-    closed_at: Mapped[datetime]
+    closed_at: Mapped[datetime] = mapped_column(index=True)

@@ -57,6 +57,15 @@ def test_an_api_that_is_killed_comes_back(service: Service) -> None:
     assert job_text(service.api.finish(job_id))
 
 
+def test_background_work_that_is_killed_comes_back(service: Service) -> None:
+    log_before = len(service.log)
+
+    service.tree.role("worker.background").kill()
+
+    wait_for_log(service, r'"name": "background".*"child_died"', after=log_before)
+    wait_for_log(service, r'"name": "background".*"child_ready"', after=log_before)
+
+
 def test_sigterm_ends_all_of_it(tiny_model: Path, tmp_path: Path) -> None:
     with Service.up(tmp_path, model=tiny_model) as service:
         job_id = service.api.submit(completion("Last words"))["id"]
@@ -66,8 +75,8 @@ def test_sigterm_ends_all_of_it(tiny_model: Path, tmp_path: Path) -> None:
         finished = service.terminate()
 
     assert finished.exit_code == 0, finished.stderr
-    # The supervisor, Valkey, the API's two, the worker and its heartbeat.
-    assert len(members) >= 6
+    # The supervisor, Valkey, the API's two, background work, the worker and its heartbeat.
+    assert len(members) >= 7
     assert all_end(members)
     assert processes_around(tmp_path) == []
     assert "Traceback" not in finished.stderr

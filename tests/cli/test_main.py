@@ -128,7 +128,7 @@ def test_run_of_bad_lines_alone_says_so_and_exits_with_1(
     assert "line 1: invalid_json" in captured.err
 
 
-@pytest.mark.parametrize("role", ["api", "worker"])
+@pytest.mark.parametrize("role", ["api", "worker", "background"])
 def test_a_role_is_its_own_program_and_takes_flags_as_settings(role: str, tmp_path: Path) -> None:
     # A file of the role's name in the working folder must not be run in its place.
     (tmp_path / f"{role}.py").write_text("print('not me')")

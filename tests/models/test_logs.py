@@ -44,6 +44,36 @@ def test_away_from_a_terminal_each_line_is_json() -> None:
     assert "ZeroDivisionError" in failed["exception"]
 
 
+LIBRARY = """
+import logging
+from models.logs import configure_logging
+from models.settings import Settings
+configure_logging(Settings(log_format="json"))
+log = logging.getLogger("some.library")
+log.info("hidden")
+log.warning("%s turns\\n", "the mill")
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("it broke")
+"""
+
+
+def test_what_libraries_log_is_json_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIBRARY], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+
+    warned, failed = (json.loads(line) for line in done.stderr.splitlines())
+    assert (warned["event"], warned["level"], warned["logger"]) == (
+        "the mill turns",
+        "warning",
+        "some.library",
+    )
+    assert (failed["event"], failed["level"]) == ("it broke", "error")
+    assert "ZeroDivisionError" in failed["exception"]
+
+
 def test_the_level_hides_what_is_below() -> None:
     assert [json.loads(line)["event"] for line in run("json", "error")] == ["failed"]
     assert [json.loads(line)["event"] for line in run("json", "debug")] == ["hidden", "told", "failed"]

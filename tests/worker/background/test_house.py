@@ -1,0 +1,104 @@
+"""Each chore by its name, on a database and a queue in use. Here no message is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+
+from models.settings import Settings
+from models.tables.job import Lane
+from tests.models.pipeline import MODEL
+from tests.models.pipeline import Pipeline as Backlog
+from worker.background.app import make_app
+from worker.background.house import House
+from worker.background.schedule import Schedule
+
+
+@pytest.fixture
+def house(
+    settings: Callable[..., Settings], backlog: Backlog, redis_url: str
+) -> Iterator[tuple[Settings, Schedule]]:
+    """Settings of two models, of which the backlog's is not the first, and the schedule for them."""
+    given = settings(
+        database_url=f"{backlog.database.engine.url}",
+        redis_url=redis_url,
+        redis_namespace="test",
+        model="big",
+        models=f"big,{MODEL}",
+        lease_seconds=0.001,
+    )
+    found = House(given, "mill:1:x")
+    yield given, found.schedule()
+    found.close()
+
+
+@pytest.fixture
+def schedule(house: tuple[Settings, Schedule]) -> Schedule:
+    return house[1]
+
+
+def test_waiting_jobs_of_every_model_are_published(backlog: Backlog, schedule: Schedule) -> None:
+    job_id = backlog.accept()
+
+    schedule.run("dispatch:big")
+    assert backlog.queue.depth(MODEL, Lane.STANDARD) == 0
+    schedule.run(f"dispatch:{MODEL}")
+
+    assert backlog.delivered() == [job_id]
+
+
+def test_jobs_whose_lease_ran_out_go_back_to_the_queue(backlog: Backlog, schedule: Schedule) -> None:
+    job_id = backlog.accept()
+    backlog.claim(lease_seconds=-1)
+
+    schedule.run("rescue")
+
+    assert (backlog.job(job_id).status, backlog.job(job_id).owner) == ("queued", None)
+
+
+def test_overdue_jobs_expire(backlog: Backlog, schedule: Schedule) -> None:
+    overdue = backlog.accept(deadline_at=backlog.time() - timedelta(seconds=1))
+    in_time = backlog.accept(deadline_at=backlog.time() + timedelta(hours=1))
+
+    schedule.run("expire")
+
+    assert [backlog.job(job_id).status for job_id in (overdue, in_time)] == ["expired", "queued"]
+
+
+def test_an_entry_that_redis_has_lost_is_owed_again(backlog: Backlog, schedule: Schedule) -> None:
+    job_id = backlog.accept()
+    backlog.change(job_id, dispatched_at=backlog.time(seconds_from_now=-60))
+
+    schedule.run(f"reconcile:{MODEL}")
+
+    assert backlog.job(job_id).dispatched_at is None
+
+
+def test_an_entry_of_a_dead_consumer_is_replaced(backlog: Backlog, schedule: Schedule) -> None:
+    job_id = backlog.accept(depth=10)
+    assert backlog.consumer("dead").read({Lane.STANDARD: 1})
+
+    schedule.run(f"dispatch:{MODEL}")
+
+    assert backlog.delivered() == [job_id]
+    assert backlog.queue.depth(MODEL, Lane.STANDARD) == 0
+
+
+def test_every_chore_is_sent_and_a_message_is_dropped_once_others_have_come(
+    house: tuple[Settings, Schedule],
+) -> None:
+    entries = make_app(*house).conf.beat_schedule
+
+    assert {name: entry["schedule"].total_seconds() for name, entry in entries.items()} == {
+        "dispatch:big": 1,
+        f"dispatch:{MODEL}": 1,
+        "reconcile:big": 30,
+        f"reconcile:{MODEL}": 30,
+        "rescue": 2,
+        "expire": 2,
+        "forget": 60,
+    }
+    assert {name: entry["args"] for name, entry in entries.items()} == {name: (name,) for name in entries}
+    assert {entry["options"]["expires"] for entry in entries.values()} == {10, 30, 60}

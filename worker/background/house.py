@@ -9,7 +9,6 @@ import structlog
 
 from models.chore_lease import ChoreLeases
 from models.consumer import Consumer
-from models.database import Database
 from models.dispatch import Dispatcher
 from models.errors import ServiceUnavailable
 from models.presence import require_redis
@@ -44,10 +43,6 @@ class House:
         self._signals = Signals(url, settings.redis_namespace)
         self._open.callback(self._signals.close)
         self._cares = {model: self._care_of(model) for model in settings.allowed_models}
-
-    @property
-    def database(self) -> Database:
-        return self._database
 
     def schedule(self) -> Schedule:
         """Return everything that is to be done here."""

@@ -146,7 +146,7 @@ def test_cache_too_small_for_the_wish_is_refused(llama_folder: Path) -> None:
         ("max_num_batched_tokens", 191),
         ("dtype", "int8"),
         ("attention", "flash"),
-        ("device", "cuda"),
+        ("device", "tpu"),
     ],
 )
 def test_wrong_settings_are_named(field: str, value: Any) -> None:

@@ -34,6 +34,7 @@ class Leases:
         # Only the child's copy may stay open, or the end of either would go unnoticed.
         theirs.close()
         self._held: dict[str, Held] = {}
+        self._begun: set[Held] = set()
         self._lock = threading.Lock()
         self._listener: threading.Thread | None = None
 
@@ -57,9 +58,20 @@ class Leases:
         """
         with self._lock:
             for held in leases:
+                self._begun.discard(held)
                 if self._held.get(held.job_id) == held:
                     del self._held[held.job_id]
         self._send(Release(tuple(leases)))
+
+    def begin(self, held: Held) -> None:
+        """Note that the engine has this job now."""
+        with self._lock:
+            self._begun.add(held)
+
+    def begun(self) -> set[Held]:
+        """Return those that the engine has, or had until its loss."""
+        with self._lock:
+            return set(self._begun)
 
     def report(self, figures: Mapping[str, float]) -> None:
         """Store these figures with the next heartbeat."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
+from models.backoff import CRASH_BACKOFF, Backoff
 from models.consumer import Consumer
 from models.database import Database
 from models.dispatch import Dispatcher
 from models.errors import ServiceUnavailable
-from models.lease import release_entries, rescue
+from models.lease import release_entries
+from models.rescue import rescue
 from models.signals import Signal, Signals
+from worker.tolerance import Tolerance
 
 _log = structlog.get_logger()
 
@@ -26,6 +29,7 @@ class Chore:
     every_seconds: float
     do: Callable[[], object]
     due_at: float = 0.0
+    tolerance: Tolerance = field(default_factory=Tolerance)
 
 
 class Upkeep:
@@ -39,12 +43,14 @@ class Upkeep:
         dispatcher: Dispatcher,
         signals: Signals,
         lease_seconds: float,
+        crash_backoff: Backoff = CRASH_BACKOFF,
     ) -> None:
         self._database = database
         self._consumer = consumer
         self._dispatcher = dispatcher
         self._signals = signals
         self._lease_seconds = lease_seconds
+        self._crash_backoff = crash_backoff
         self._chores = [
             Chore(1.0, self._reclaim),
             Chore(2.0, self._rescue),
@@ -64,16 +70,21 @@ class Upkeep:
             for chore in self._chores:
                 if chore.due_at <= time.monotonic():
                     chore.due_at = time.monotonic() + chore.every_seconds
-                    self._try(chore.do)
+                    self._try(chore)
 
     def _next_pause(self) -> float:
         return max(0.0, min(chore.due_at for chore in self._chores) - time.monotonic())
 
-    def _try(self, do: Callable[[], object]) -> None:
+    def _try(self, chore: Chore) -> None:
         try:
-            do()
+            chore.do()
+            chore.tolerance.note_success()
         except ServiceUnavailable as error:
             _log.warning("upkeep_failed", error=error.message)
+        except Exception as error:
+            # One bad row shall not end a worker that can still compute.
+            _log.exception("chore_failed")
+            chore.due_at = time.monotonic() + chore.every_seconds + chore.tolerance.endure(error)
 
     def _reclaim(self) -> None:
         """Drop entries that nobody works on; the jobs behind them are published anew."""
@@ -84,9 +95,11 @@ class Upkeep:
             self._consumer.acknowledge(entries)
 
     def _rescue(self) -> None:
-        rescued = rescue(self._database)
+        rescued = rescue(self._database, silent_seconds=self._lease_seconds, backoff=self._crash_backoff)
         if rescued:
             _log.warning("jobs_rescued", num_jobs=len(rescued))
+            # Some of them may have failed as poison.
+            self._signals.send(Signal.DONE, rescued)
 
     def _expire(self) -> None:
         expired = self._dispatcher.expire()

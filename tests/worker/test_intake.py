@@ -27,6 +27,7 @@ from worker.events import Refused
 from worker.intake import Intake
 from worker.pipeline import Pipeline
 from worker.prepare import Preparer
+from worker.quarantine import Quarantine
 from worker.window import WindowLimits
 from worker.window_reader import ClosedWindow, WindowReader
 
@@ -48,6 +49,14 @@ class Desk:
             signals=self.signals,
             reader=WindowReader(consumer, LIMITS, pipeline.stopping),
             preparer=Preparer(Tokenizer.load(model), max_model_len=64, default_max_tokens=16),
+            quarantine=Quarantine(
+                pipeline,
+                database=backlog.database,
+                model=MODEL,
+                worker_id="w1",
+                lease_seconds=30,
+                max_jobs=4,
+            ),
             lease_seconds=30,
         )
 
@@ -190,9 +199,9 @@ def test_entries_that_arrive_at_shutdown_are_given_back(desk: Desk, monkeypatch:
     job_id = desk.backlog.accept(depth=10)
     read = WindowReader.take
 
-    def take(reader: WindowReader, *, seats: int, cache_tokens: int) -> ClosedWindow | None:
+    def take(reader: WindowReader, **given: Any) -> ClosedWindow | None:
         desk.pipeline.stopping.set()
-        return read(reader, seats=seats, cache_tokens=cache_tokens)
+        return read(reader, **given)
 
     monkeypatch.setattr(WindowReader, "take", take)
 
@@ -208,10 +217,10 @@ def test_goes_on_when_redis_is_back(desk: Desk, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("worker.intake._RETRY_SECONDS", 0.01)
     read, lost = WindowReader.take, threading.Semaphore(2)
 
-    def take(reader: WindowReader, *, seats: int, cache_tokens: int) -> ClosedWindow | None:
+    def take(reader: WindowReader, **given: Any) -> ClosedWindow | None:
         if lost.acquire(blocking=False):
             raise QueueUnavailable
-        return read(reader, seats=seats, cache_tokens=cache_tokens)
+        return read(reader, **given)
 
     monkeypatch.setattr(WindowReader, "take", take)
     job_id = desk.backlog.accept(depth=10)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from models.job_store import JobStore
-from models.lease import Held, rescue
+from models.lease import Held
 from models.settings import Settings
 from tests.models.pipeline import MODEL
 from tests.models.pipeline import Pipeline as Backlog
@@ -91,8 +91,8 @@ def test_the_loss_of_an_older_lease_does_not_touch_the_newer_one(backlog: Backlo
     backlog.accept()
     (old,) = backlog.claim(lease_seconds=-1)
     leases.hold([old.held])
-    rescue(backlog.database)
-    (new,) = backlog.claim()
+    backlog.rescue()
+    (new,) = backlog.claim_suspects()
     leases.hold([new.held])
     lost, _ = listen(leases)
 

@@ -11,7 +11,7 @@ from engine.protocol import EngineOutput, EngineRequest, FinishReason, TokenLogp
 from engine.sampling import SamplingParams
 from models.consumer import Consumer, Entry
 from models.job_store import JobStore
-from models.lease import ClaimedJob, WindowRecord, claim, rescue
+from models.lease import ClaimedJob, WindowRecord, claim
 from models.queue import JobQueue
 from models.signals import Signal, Signals
 from models.tables.job import JobResult, JobStatus, Lane
@@ -209,8 +209,8 @@ def test_an_answer_to_a_job_cancelled_meanwhile_is_discarded(desk: Desk) -> None
 def test_an_answer_under_a_stale_token_is_discarded_and_the_owner_keeps_the_job(desk: Desk) -> None:
     (stale,) = desk.claim()
     desk.backlog.change(stale.id, lease_until=desk.backlog.time(seconds_from_now=-5))
-    assert rescue(desk.backlog.database) == [stale.id]
-    desk.backlog.claim(stale.id, worker_id="w2", entry_id="9-9")
+    assert desk.backlog.rescue() == [stale.id]
+    desk.backlog.claim_suspects(worker_id="w2")
     desk.answer(stale)
 
     desk.publish()

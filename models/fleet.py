@@ -81,14 +81,6 @@ class Fleet:
         with self._database.transaction() as session:
             session.execute(delete(Worker).where(Worker.id == worker_id))
 
-    def bury(self, worker_id: str, *, silent_seconds: float) -> None:
-        """Say that a worker has died: from now on it counts as silent for longer than so many seconds."""
-        silent = timedelta(seconds=max(silent_seconds, ALIVE_SECONDS) + 1)
-        with self._database.transaction() as session:
-            session.execute(
-                update(Worker).where(Worker.id == worker_id).values(heartbeat_at=now(session) - silent)
-            )
-
     def alive(self) -> list[Worker]:
         """Return the workers with a fresh heartbeat, oldest first."""
         with self._database.reading() as session:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import insert, or_, select
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from models.backoff import CRASH_BACKOFF, Backoff
@@ -46,57 +46,66 @@ def rescue(
 ) -> list[str]:
     """Put running jobs that nobody computes any more back into the queue and return their ids.
 
-    Those are the jobs whose lease has run out, and all jobs of a worker whose heartbeat was silent for so
-    long. Its jobs become suspects, or fail as poison; where the worker is alive, it has lost sight of its
-    job, which is nobody's fault.
+    Those are the jobs whose lease has run out. A worker that let one run out, and whose heartbeat was
+    silent for so long, has crashed with all that it held: its jobs become suspects, or fail as poison.
+    Where the worker is alive, it has lost sight of its job, which is nobody's fault.
     """
     with database.transaction() as session:
         at = now(session)
-        silent = select(Worker.id).where(Worker.heartbeat_at < at - timedelta(seconds=silent_seconds))
         rows = session.execute(
             select(Job.id, Job.owner)
-            .where(Job.status == JobStatus.RUNNING, or_(Job.lease_until < at, Job.owner.in_(silent)))
+            .where(Job.status == JobStatus.RUNNING, Job.lease_until < at)
             .limit(_CHUNK)
         ).all()
-        lost: dict[str, str | None] = {row[0]: row[1] for row in rows}
-        if not lost:
+        overdue: dict[str, str | None] = {row[0]: row[1] for row in rows}
+        if not overdue:
             return []
-        alive = set(
-            session.scalars(
-                select(Worker.id).where(
-                    Worker.id.in_(set(lost.values())), Worker.id.not_in(silent.scalar_subquery())
-                )
-            )
-        )
-        dead = {owner for owner in lost.values() if owner is not None} - alive
-        crash = _crashes(session, dead)
-        suspect = _suspect(crash, backoff)
+        owners = {owner for owner in overdue.values() if owner is not None}
+        crashes = _crashes(session, _dead(session, owners, at - timedelta(seconds=silent_seconds)))
+        struck = {job_id: owner for owner, isolations in crashes.items() for job_id in isolations}
+        guilty = [blamed(isolations) for isolations in crashes.values()]
+        suspect = _suspect({job_id: len(group) for group in guilty for job_id in group}, backoff)
+        innocent = set(struck).difference(*guilty)
+        lost = overdue | struck
 
         def put_back(job: Job, moved_at: datetime) -> Move | None:
             if job.status != JobStatus.RUNNING or job.owner != lost[job.id]:
                 return None
-            if job.id in crash:
-                return suspect(job, moved_at)
-            # Beside free jobs a suspect has not begun; that of a living worker may have.
-            return _return(job, moved_at) if job.owner in dead else Move(JobStatus.QUEUED, UNHELD)
+            if job.id in innocent:
+                return _return(job, moved_at)
+            return suspect(job, moved_at) if job.id in struck else Move(JobStatus.QUEUED, UNHELD)
 
         moved = move_jobs(session, lost, put_back)
         _keep_errors(session, moved)
         return [job.id for job in moved]
 
 
-def _crashes(session: Session, owners: set[str]) -> dict[str, int]:
-    """Of the jobs of these dead workers, those that may be to blame, each with how many its crash struck."""
-    held: dict[str, dict[str, int]] = {}
-    for job_id, owner, isolation in session.execute(
+def bury(database: Database, worker_id: str) -> None:
+    """Say that a worker has died: what it held need not wait until its leases run out."""
+    with database.transaction() as session:
+        session.execute(
+            update(Job)
+            .where(Job.status == JobStatus.RUNNING, Job.owner == worker_id)
+            .values(lease_until=now(session)),
+            execution_options={"synchronize_session": False},
+        )
+        session.execute(delete(Worker).where(Worker.id == worker_id))
+
+
+def _dead(session: Session, owners: set[str], silent_since: datetime) -> set[str]:
+    beating = select(Worker.id).where(Worker.id.in_(owners), Worker.heartbeat_at >= silent_since)
+    return owners.difference(session.scalars(beating))
+
+
+def _crashes(session: Session, owners: set[str]) -> dict[str, dict[str, int]]:
+    """By worker, all that these workers held: the ids, and how each is isolated."""
+    held: dict[str, dict[str, int]] = {owner: {} for owner in owners}
+    rows = session.execute(
         select(Job.id, Job.owner, Job.isolation).where(Job.status == JobStatus.RUNNING, Job.owner.in_(owners))
-    ):
-        held.setdefault(owner or "", {})[job_id] = isolation
-    return {
-        job_id: len(suspects)
-        for suspects in (blamed(isolations) for isolations in held.values())
-        for job_id in suspects
-    }
+    )
+    for job_id, owner, isolation in rows:
+        held[owner or ""][job_id] = isolation
+    return held
 
 
 def _suspect(crash: Mapping[str, int], backoff: Backoff) -> Decision:

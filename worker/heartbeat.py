@@ -23,6 +23,7 @@ from models.fleet import Fleet
 from models.lease import Held, entries_of, renew
 from models.logs import configure_logging
 from models.queue import JobQueue
+from models.rescue import bury
 from models.settings import Settings
 from worker.progress import HangDetector, Progress
 
@@ -101,7 +102,7 @@ class Heart:
         if not self._live():
             # Its jobs need not wait until their leases run out.
             try:
-                self._fleet.bury(self._worker_id, silent_seconds=self._settings.lease_seconds)
+                bury(self._database, self._worker_id)
             except ServiceUnavailable as error:
                 _log.warning("death_not_told", error=error.message)
 

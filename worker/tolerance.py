@@ -11,8 +11,7 @@ _FIRST_PAUSE_SECONDS = 0.5
 class Tolerance:
     """Counts the errors of one piece of work that is done again and again."""
 
-    def __init__(self, *, first_pause_seconds: float = _FIRST_PAUSE_SECONDS) -> None:
-        self._first_pause_seconds = first_pause_seconds
+    def __init__(self) -> None:
         self._num_in_a_row = 0
 
     def note_success(self) -> None:
@@ -24,4 +23,4 @@ class Tolerance:
         self._num_in_a_row += 1
         if self._num_in_a_row > MAX_IN_A_ROW:
             raise error
-        return float(self._first_pause_seconds * 2 ** (self._num_in_a_row - 1))
+        return float(_FIRST_PAUSE_SECONDS * 2 ** (self._num_in_a_row - 1))

@@ -6,7 +6,8 @@ from tests.api.worker import HandWorker
 
 def test_a_failed_job_is_retried_as_a_new_one(client: Client, worker: HandWorker) -> None:
     old_id = client.submit(prompt(metadata={"k": "v"}))["id"]
-    worker.fail(*worker.take(), "poison")
+    (taken,) = worker.take()
+    worker.fail(taken, "poison")
 
     answer = client.post(f"/v1/jobs/{old_id}/retry")
 

@@ -9,7 +9,7 @@ from models.fleet import Fleet, WorkerCard
 from models.job_error import JobError
 from models.job_store import JobStore
 from models.lease import ClaimedJob
-from models.rescue import give_back, give_back_crashed, rescue
+from models.rescue import bury, give_back, give_back_crashed, rescue
 from tests.models.pipeline import MODEL, Pipeline
 
 
@@ -134,17 +134,35 @@ def test_suspects_that_waited_beside_free_jobs_are_not_blamed(pipeline: Pipeline
     assert (job.isolation, job.crashes_alone) == (1, 1)
 
 
-def test_a_silent_workers_jobs_are_all_rescued_at_once(pipeline: Pipeline) -> None:
+def test_what_a_dead_worker_held_is_rescued_all_at_once(pipeline: Pipeline) -> None:
+    """Though it claimed some later, whose leases still hold."""
+    pipeline.accept(4)
+    overdue = [job.id for job in pipeline.jobs()][:1]
+    pipeline.claim(*overdue, lease_seconds=-1)
+    pipeline.claim()
+    other = pipeline.accept()
+    pipeline.claim(other, worker_id="w2")
+
+    assert len(rescue(pipeline.database)) == 4
+
+    assert {(job.isolation, job.crashes_alone) for job in pipeline.jobs() if job.id != other} == {(2, 0)}
+    assert pipeline.job(other).status == "running"
+
+
+def test_after_a_death_that_was_told_no_lease_has_to_run_out(pipeline: Pipeline) -> None:
     fleet = join(pipeline)
     pipeline.accept(4)
     pipeline.claim()
     assert rescue(pipeline.database) == []
 
-    fleet.bury("w1", silent_seconds=60)
+    bury(pipeline.database, "w1")
 
-    assert len(rescue(pipeline.database, silent_seconds=60)) == 4
-    assert lanes_of(pipeline) == {(2, 0)}
     assert fleet.alive() == []
+    time_passes = pipeline.time()
+    while pipeline.time() == time_passes:
+        pass
+    assert len(rescue(pipeline.database)) == 4
+    assert lanes_of(pipeline) == {(2, 0)}
 
 
 def test_a_job_that_a_living_worker_lost_sight_of_is_nobodys_fault(pipeline: Pipeline) -> None:

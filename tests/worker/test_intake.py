@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from engine.protocol import Room
 from engine.tokenizer import Tokenizer
@@ -252,3 +253,54 @@ def test_goes_on_when_the_database_is_back(desk: Desk, monkeypatch: pytest.Monke
     assert desk.backlog.job(first).status == "queued"
     (entry,) = (one for one in desk.consumer.reclaim(idle_seconds=0) if one.ticket.job_id == first)
     assert entry.lane == Lane.STANDARD
+
+
+def test_suspects_are_taken_without_the_queue_and_before_anybody_else(desk: Desk, pipeline: Pipeline) -> None:
+    desk.backlog.accept(2)
+    desk.backlog.claim(lease_seconds=-1, worker_id="dead")
+    desk.backlog.rescue()
+    suspects = [job.id for job in desk.backlog.jobs()]
+    free = desk.backlog.accept(depth=10)
+
+    with desk.running():
+        first = desk.pipeline.ready.get(timeout=20)
+        # It is alone until it has ended.
+        assert (first.job.id, len(desk.pipeline.leases.all())) == (suspects[0], 1)
+        desk.pipeline.admission.settle(Room(4, 4000), [first.cost_tokens])
+        pipeline.leases.release([first.job.held])
+        others = [desk.pipeline.ready.get(timeout=20)]
+        desk.pipeline.admission.settle(Room(4, 4000), [others[0].cost_tokens])
+        pipeline.leases.release([others[0].job.held])
+        others.append(desk.pipeline.ready.get(timeout=20))
+
+    assert {found.job.id for found in others} == {suspects[1], free}
+
+
+def test_an_error_that_nobody_foresaw_is_endured(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.tolerance._FIRST_PAUSE_SECONDS", 0)
+    read, broken = WindowReader.take, threading.Semaphore(5)
+
+    def take(reader: WindowReader, **given: Any) -> ClosedWindow | None:
+        if broken.acquire(blocking=False):
+            raise LookupError("a fault")
+        return read(reader, **given)
+
+    monkeypatch.setattr(WindowReader, "take", take)
+    job_id = desk.backlog.accept(depth=10)
+
+    with capture_logs() as logs, desk.running():
+        assert desk.pipeline.ready.get(timeout=20).job.id == job_id
+
+    assert [line["event"] for line in logs].count("intake_failed") == 5
+
+
+def test_an_error_that_comes_again_and_again_ends_intake(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.tolerance._FIRST_PAUSE_SECONDS", 0)
+
+    def take(*_: Any, **__: Any) -> None:
+        raise LookupError("a fault")
+
+    monkeypatch.setattr(WindowReader, "take", take)
+
+    with capture_logs(), pytest.raises(LookupError):
+        desk.intake.run()

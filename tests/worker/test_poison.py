@@ -12,7 +12,6 @@ from models.job_error import JobError
 from models.job_store import JobStore
 from tests.services.redis_server import ValkeyServer
 from tests.worker.service import Service, prompts, service_settings
-from tests.worker.waiting import eventually
 
 POISON = "The water of mill 21 runs"
 
@@ -38,7 +37,6 @@ def test_one_poisonous_job_among_32_fails_and_the_others_succeed(service: Servic
     worker = service.start_worker("tests.worker.poison_worker", POISON=POISON, CRASHES=str(crashes))
     try:
         service.await_finished(ids, within_seconds=120)
-        eventually(lambda: service.depth() == 0)
     finally:
         worker.send_signal(signal.SIGTERM)
     assert worker.wait(30) == 0

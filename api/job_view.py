@@ -34,6 +34,8 @@ def view_job(
         lane=Lane(job.lane),
         batch_id=job.batch_id,
         line=job.line,
+        revision=job.revision,
+        retry_of=job.retry_of,
         custom_id=job.custom_id,
         metadata=json.loads(request.metadata_text) if request.metadata_text is not None else None,
         response=view_response(record.result),

@@ -1,4 +1,4 @@
-"""`/v1/jobs`: hand in, look up, wait for, list, cancel."""
+"""`/v1/jobs`: hand in, look up, wait for, list, cancel, retry."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from api.replies import BatchReply, JobPage, JobReply, reply
 from api.services import services
 from models.accept import Submission
 from models.job_store import JobFilter, JobRecord
+from models.retry import retry_job
 from models.signals import Signal
 from models.tables.job import FINAL_STATUSES, JobStatus
 from models.validation import JobSubmission, ListSubmission, read_list_submission, read_submission
@@ -103,6 +104,21 @@ def cancel(job_id: str) -> Response:
         _log.info("job_cancelled", job_id=job_id, was=before)
     house.hint(Signal.DONE, [job_id])
     return reply(_describe(house.jobs.find(project_id(), job_id)))
+
+
+@blueprint.post("/<job_id>/retry")
+@operation(
+    "Queue the request of a job that failed, expired or was cancelled once more, as a new job.",
+    replies=(JobReply,),
+    status=HTTPStatus.ACCEPTED,
+    errors=(400, 404, 409),
+)
+def retry(job_id: str) -> Response:
+    read_query(Query)
+    house = services()
+    new_id = retry_job(house.database, project_id(), job_id)
+    _log.info("job_retried", job_id=job_id, new_job_id=new_id)
+    return _accepted(_describe(house.jobs.find(project_id(), new_id)), f"/v1/jobs/{new_id}")
 
 
 def _read_submission(value: dict[str, Any]) -> Submission:

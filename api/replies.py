@@ -95,6 +95,8 @@ class JobReply(Reply):
     lane: Lane
     batch_id: str | None
     line: int | None
+    revision: int = Field(description="0 for the first try; a retry counts up.")
+    retry_of: str | None = Field(description="The finished job that this one tries again.")
     custom_id: str | None
     metadata: dict[str, str] | None
     response: ResponseBody | None

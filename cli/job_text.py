@@ -16,6 +16,7 @@ def job_text(job: Mapping[str, Any], *, now: datetime) -> str:
         ("model", job["model"]),
         ("lane", job["lane"]),
         ("batch", job["batch_id"] and f"{job['batch_id']}, line {job['line']}"),
+        ("retry of", job["retry_of"]),
         ("custom_id", job["custom_id"]),
         ("position", job["queue_position"]),
         ("starts in", job["eta_seconds"] is not None and f"about {job['eta_seconds']:.0f} s"),

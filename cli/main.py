@@ -15,6 +15,7 @@ from cli.get import get
 from cli.keys import keys
 from cli.ls import ls
 from cli.migrate import migrate
+from cli.retry import retry
 from cli.role import api, background, worker
 from cli.run import run
 from cli.submit import submit
@@ -32,7 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for _command in (up, run, submit, get, ls, cancel, api, worker, background, migrate):
+for _command in (up, run, submit, get, ls, cancel, retry, api, worker, background, migrate):
     app.command(_command.__name__)(_command)
 app.add_typer(keys, name="keys")
 

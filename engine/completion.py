@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.detokenizer import Detokenizer
-from engine.protocol import EngineOutput, FinishReason
+from engine.protocol import EngineOutput, FailureCode, FinishReason
 from engine.sampler import Drawn
 from engine.sequence import Sequence
 
@@ -18,10 +18,12 @@ class Completion:
         self.text = text
         self._has_told_cached_tokens = sequence.choice > 0
 
-    def end(self, reason: FinishReason, *, error: str | None = None) -> EngineOutput:
+    def end(
+        self, reason: FinishReason, *, error: str | None = None, error_code: FailureCode | None = None
+    ) -> EngineOutput:
         """The last output of one that ends before its time; after an error, without more text."""
         rest = self.text.flush() if error is None else ""
-        return self._output(text=rest, finish_reason=reason, error=error)
+        return self._output(text=rest, finish_reason=reason, error=error, error_code=error_code)
 
     def take(self, drawn: Drawn) -> EngineOutput:
         """Add a token, which may be the last; raises ArithmeticError if there is none."""

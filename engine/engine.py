@@ -27,6 +27,7 @@ from engine.protocol import (
     EngineLimits,
     EngineOutput,
     EngineRequest,
+    FailureCode,
     FinishReason,
     RequestRejected,
     Room,
@@ -140,7 +141,7 @@ class TorchEngine:
         for span in spans:
             completions = self._requests.get(span.sequence.request.id, [])
             error = f"out of memory: {span.count} tokens from position {span.start} on are too many"
-            outputs += self._end(completions, FinishReason.ERROR, error=error)
+            outputs += self._end(completions, FinishReason.ERROR, error=error, error_code="out_of_memory")
         return outputs
 
     def _end_overdue(self) -> list[EngineOutput]:
@@ -156,9 +157,14 @@ class TorchEngine:
         return outputs
 
     def _end(
-        self, completions: list[Completion], reason: FinishReason, *, error: str | None = None
+        self,
+        completions: list[Completion],
+        reason: FinishReason,
+        *,
+        error: str | None = None,
+        error_code: FailureCode | None = None,
     ) -> list[EngineOutput]:
-        outputs = [completion.end(reason, error=error) for completion in completions]
+        outputs = [completion.end(reason, error=error, error_code=error_code) for completion in completions]
         for completion in list(completions):
             self._forget(completion)
         return outputs
@@ -170,7 +176,7 @@ class TorchEngine:
             output = completion.take(sampled.drawn)
         except Exception as error:
             _log.exception("request_failed", job_id=sampled.sequence.request.id)
-            output = completion.end(FinishReason.ERROR, error=str(error))
+            output = completion.end(FinishReason.ERROR, error=str(error), error_code="engine_error")
         if output.finish_reason is not None:
             self._forget(completion, spoiled=output.finish_reason is FinishReason.ERROR)
         return output

@@ -29,6 +29,10 @@ RejectionCode = Literal[
 ]
 
 
+#: Why a request that was running ended with an error. What was out of memory may fit another time.
+FailureCode = Literal["out_of_memory", "engine_error"]
+
+
 class EngineError(Exception):
     """Something the engine cannot go on with; the message says what and how to mend it."""
 
@@ -112,7 +116,8 @@ class EngineOutput:
     a stop string all tokens computed so far are in `token_ids`, and the text ends before it.
     `finish_reason` is set in the last output of a choice and only there. `logprobs` has one entry per token
     of `token_ids`, and is None where the request did not ask. `cached_tokens`, the prompt tokens
-    that were found in the cache, stand in one output of a request only.
+    that were found in the cache, stand in one output of a request only. `error` and `error_code` say why
+    the finish reason is error, for people and in one stable word.
     """
 
     id: str
@@ -123,6 +128,7 @@ class EngineOutput:
     cached_tokens: int = 0
     finish_reason: FinishReason | None = None
     error: str | None = None
+    error_code: FailureCode | None = None
 
 
 class Room(NamedTuple):

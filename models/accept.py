@@ -132,7 +132,7 @@ def _store(session: Session, submission: Submission, free: Mapping[_Stream, int]
         session.add(batch)
         session.flush()
     jobs = [_new_job(submission, draft, at, batch) for draft in submission.drafts]
-    _mark_dispatched(session, jobs, free)
+    _mark_dispatched(session, jobs, free, at)
     resource_id = batch.id if batch is not None else jobs[0].id
     if submission.idempotency_key is not None:
         session.add(
@@ -194,11 +194,18 @@ def _texts(job: Job, draft: JobDraft) -> dict[str, Any]:
     }
 
 
-def _mark_dispatched(session: Session, jobs: Sequence[Job], free: Mapping[_Stream, int]) -> None:
+def _mark_dispatched(
+    session: Session, jobs: Sequence[Job], free: Mapping[_Stream, int], at: datetime
+) -> None:
     """Give a stream's free share to these jobs, unless older jobs wait for it already."""
     for (model, lane), share in free.items():
         waiting = exists().where(
-            Job.model == model, Job.lane == lane, Job.status == JobStatus.QUEUED, Job.dispatched_at.is_(None)
+            Job.model == model,
+            Job.lane == lane,
+            Job.status == JobStatus.QUEUED,
+            Job.dispatched_at.is_(None),
+            Job.isolation == 0,
+            Job.available_at <= at,
         )
         if session.scalar(select(waiting)):
             continue

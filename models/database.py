@@ -26,6 +26,9 @@ _CONNECT_SECONDS = 5
 #: Errors that say that our statement was wrong, and not that the database is away or broken.
 _OUR_MISTAKES = (exc.IntegrityError, exc.DataError, exc.ProgrammingError, exc.NotSupportedError)
 
+#: What is raised, in or below the driver, for a value that the database cannot hold.
+UNWRITABLE = (exc.IntegrityError, exc.DataError, UnicodeError, OverflowError)
+
 #: Microseconds since 1970 by the database's own clock.
 _NOW = {
     "sqlite": text("SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 AS now"),

@@ -116,6 +116,8 @@ class Dispatcher:
                     Job.project_id == project_id,
                     Job.status == JobStatus.QUEUED,
                     Job.dispatched_at.is_(None),
+                    # Suspects are taken in SQL.
+                    Job.isolation == 0,
                     Job.available_at <= now(session),
                 )
                 .order_by(Job.deadline_at.asc().nulls_last(), Job.id)

@@ -9,6 +9,8 @@
     │   ├── JobNotFound             job_not_found
     │   ├── BatchNotFound           batch_not_found
     │   ├── JobAlreadyFinished      job_already_finished
+    │   ├── JobNotRetryable         job_not_retryable
+    │   ├── JobAlreadyRetried       job_already_retried
     │   └── IdempotencyMismatch     idempotency_key_reused
     ├── ServiceUnavailable        try again later
     │   ├── DatabaseUnavailable     database_unavailable
@@ -98,6 +100,18 @@ class JobAlreadyFinished(RequestError):
     """The job has already finished."""
 
     code = "job_already_finished"
+
+
+class JobNotRetryable(RequestError):
+    """The job cannot be retried."""
+
+    code = "job_not_retryable"
+
+
+class JobAlreadyRetried(RequestError):
+    """The job was retried already."""
+
+    code = "job_already_retried"
 
 
 class IdempotencyMismatch(RequestError):

@@ -6,7 +6,7 @@ grows with each claim fences off whoever held the job before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -17,30 +17,32 @@ from sqlalchemy.orm import Session
 from models.consumer import Entry
 from models.database import Database, now
 from models.ids import new_id
-from models.job_error import POISON, JobError
+from models.job_error import JobError
 from models.move import Move, move_jobs
 from models.tables.job import Job, JobRequest, JobResult, JobStatus, Lane
 from models.tables.worker import Window
-
-#: Jobs rescued by one transaction.
-_CHUNK = 500
-
-#: A job is tried so often; a crash counts against all that ran, so the limit is generous.
-MAX_ATTEMPTS = 10
 
 #: How a job ends when its worker publishes; anything else ends a lease from outside.
 _ENDED_BY_WORKER = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.EXPIRED})
 
 #: What a job looks like when nobody holds it.
-_UNHELD = {"owner": None, "lease_until": None, "entry_id": None, "dispatched_at": None}
+UNHELD = {"owner": None, "lease_until": None, "entry_id": None, "dispatched_at": None}
 
 
 class Held(NamedTuple):
-    """A job under a lease: what proves the lease, and the queue entry to acknowledge at its end."""
+    """A job under a lease: what proves the lease, and the queue entry to acknowledge at its end.
+
+    A suspect has no entry: it was not taken from the queue.
+    """
 
     job_id: str
     token: int
-    entry: Entry
+    entry: Entry | None
+
+
+def entries_of(held: Iterable[Held]) -> list[Entry]:
+    """Return the queue entries of these leases; a suspect has none."""
+    return [lease.entry for lease in held if lease.entry is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,48 +82,70 @@ def claim(
 ) -> list[ClaimedJob]:
     """Take the leases of a window's jobs and return those that are ours now, in the window's order.
 
-    What is not returned is finished, cancelled, overdue, or another entry's: its entry may go.
+    What is not returned is finished, cancelled, overdue, a suspect, unreadable, or another entry's: its
+    entry may go.
     """
     by_id = {entry.ticket.job_id: entry for entry in entries}
-    window_id = new_id("window")
-
-    def take(job: Job, at: datetime) -> Move | None:
-        if job.status != JobStatus.QUEUED:
-            return None
-        if job.deadline_at is not None and job.deadline_at <= at:
-            return Move(JobStatus.EXPIRED, {"finished_at": at, "error_code": "deadline_exceeded"})
-        return Move(
-            JobStatus.RUNNING,
-            {
-                "attempt": job.attempt + 1,
-                "token": job.token + 1,
-                "owner": worker_id,
-                "entry_id": by_id[job.id].entry_id,
-                "lease_until": at + timedelta(seconds=lease_seconds),
-                "started_at": at,
-                "window_id": window_id,
-            },
-        )
-
+    grant = Grant(worker_id, lease_seconds, window)
     with database.transaction() as session:
-        moved = move_jobs(session, by_id, take)
+        return grant.take(session, by_id, may_take=lambda job: job.isolation == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a worker asks for when it takes jobs together."""
+
+    worker_id: str
+    lease_seconds: float
+    window: WindowRecord
+
+    def take(
+        self, session: Session, entries: Mapping[str, Entry | None], *, may_take: Callable[[Job], bool]
+    ) -> list[ClaimedJob]:
+        """Give those of these jobs that are queued and pass to the worker, in the order of `entries`.
+
+        One that is overdue expires instead, and one that cannot be read fails alone.
+        """
+        window_id = new_id("window")
+
+        def decide(job: Job, at: datetime) -> Move | None:
+            if job.status != JobStatus.QUEUED or not may_take(job):
+                return None
+            if job.deadline_at is not None and job.deadline_at <= at:
+                return Move(JobStatus.EXPIRED, {"finished_at": at, "error_code": "deadline_exceeded"})
+            return Move(JobStatus.RUNNING, self._lease(job, at, entries[job.id], window_id))
+
+        moved = move_jobs(session, entries, decide)
         jobs = {job.id: job for job in moved if job.status == JobStatus.RUNNING}
-        rows = session.execute(select(JobRequest.job_id, JobRequest.body).where(JobRequest.job_id.in_(jobs)))
-        texts = {job_id: body for job_id, body in rows}  # noqa: C416 (rows are not tuples to mypy)
-        if jobs:
-            closed_at = now(session)
-            session.add(
-                Window(
-                    id=window_id,
-                    worker_id=worker_id,
-                    reason=window.reason,
-                    num_jobs=len(jobs),
-                    num_tokens=sum(job.cost_tokens for job in jobs.values()),
-                    opened_at=closed_at - timedelta(seconds=window.open_seconds),
-                    closed_at=closed_at,
-                )
-            )
-    return [_claimed(jobs[job_id], entry, texts[job_id]) for job_id, entry in by_id.items() if job_id in jobs]
+        texts = _texts(session, jobs)
+        unreadable = {job.id for job in jobs.values() if job.id not in texts or job.lane not in set(Lane)}
+        _fail_unreadable(session, unreadable)
+        taken = [jobs[job_id] for job_id in entries if job_id in jobs and job_id not in unreadable]
+        if taken:
+            session.add(self._window(window_id, taken, now(session)))
+        return [_claimed(job, entries[job.id], texts[job.id]) for job in taken]
+
+    def _lease(self, job: Job, at: datetime, entry: Entry | None, window_id: str) -> dict[str, object]:
+        return {
+            "attempt": job.attempt + 1,
+            "token": job.token + 1,
+            "owner": self.worker_id,
+            "entry_id": entry.entry_id if entry is not None else None,
+            "lease_until": at + timedelta(seconds=self.lease_seconds),
+            "started_at": at,
+            "window_id": window_id,
+        }
+
+    def _window(self, window_id: str, jobs: Sequence[Job], closed_at: datetime) -> Window:
+        return Window(
+            id=window_id,
+            worker_id=self.worker_id,
+            reason=self.window.reason,
+            num_jobs=len(jobs),
+            num_tokens=sum(job.cost_tokens for job in jobs),
+            opened_at=closed_at - timedelta(seconds=self.window.open_seconds),
+            closed_at=closed_at,
+        )
 
 
 def renew(database: Database, held: Sequence[Held], *, lease_seconds: float) -> set[str]:
@@ -148,46 +172,6 @@ def renew(database: Database, held: Sequence[Held], *, lease_seconds: float) -> 
     return {job_id for job_id in tokens if ours.get(job_id) not in {JobStatus.RUNNING, *_ENDED_BY_WORKER}}
 
 
-def give_back(database: Database, held: Sequence[Held], *, after_crash: bool) -> None:
-    """Return jobs to the queue. Unless something crashed, it is as if they had not been claimed.
-
-    A job whose attempts are used up fails instead.
-    """
-    tokens = {lease.job_id: lease.token for lease in held}
-
-    def put_back(job: Job, at: datetime) -> Move | None:
-        if job.status != JobStatus.RUNNING or job.token != tokens[job.id]:
-            return None
-        if after_crash:
-            return _try_again(job, at)
-        return Move(JobStatus.QUEUED, {**_UNHELD, "attempt": job.attempt - 1})
-
-    with database.transaction() as session:
-        _keep_errors(session, move_jobs(session, tokens, put_back))
-
-
-def rescue(database: Database) -> list[str]:
-    """Put running jobs whose lease has run out back into the queue and return their ids.
-
-    A job whose attempts are used up fails instead.
-    """
-
-    def put_back(job: Job, at: datetime) -> Move | None:
-        if job.status != JobStatus.RUNNING or job.lease_until is None or job.lease_until >= at:
-            return None
-        return _try_again(job, at)
-
-    with database.transaction() as session:
-        overdue = session.scalars(
-            select(Job.id)
-            .where(Job.status == JobStatus.RUNNING, Job.lease_until < now(session))
-            .limit(_CHUNK)
-        ).all()
-        moved = move_jobs(session, overdue, put_back)
-        _keep_errors(session, moved)
-        return [job.id for job in moved]
-
-
 def release_entries(database: Database, entries: Sequence[Entry]) -> None:
     """Let the dispatcher publish anew what was delivered to a consumer that is gone.
 
@@ -203,22 +187,29 @@ def release_entries(database: Database, entries: Sequence[Entry]) -> None:
         )
 
 
-def _try_again(job: Job, at: datetime) -> Move:
-    if job.attempt < MAX_ATTEMPTS:
-        return Move(JobStatus.QUEUED, _UNHELD)
-    return Move(JobStatus.FAILED, {"finished_at": at, "lease_until": None, "error_code": POISON})
+def _texts(session: Session, job_ids: Iterable[str]) -> dict[str, str]:
+    rows = session.execute(
+        select(JobRequest.job_id, JobRequest.body).where(JobRequest.job_id.in_(list(job_ids)))
+    )
+    return {job_id: body for job_id, body in rows}  # noqa: C416 (rows are not tuples to mypy)
 
 
-def _keep_errors(session: Session, moved: Sequence[Job]) -> None:
-    """Store why those of the moved jobs failed that did."""
-    message = f"The worker crashed {MAX_ATTEMPTS} times while this request ran."
-    error = JobError(POISON, message).text()
-    failed = [{"job_id": job.id, "error": error} for job in moved if job.status == JobStatus.FAILED]
-    if failed:
-        session.execute(insert(JobResult), failed)
+def _fail_unreadable(session: Session, job_ids: set[str]) -> None:
+    """End jobs whose rows are broken: left alone, they would be claimed again and again."""
+    if not job_ids:
+        return
+    error = JobError("internal_error", "The stored request is incomplete.")
+    failed = move_jobs(
+        session,
+        job_ids,
+        lambda _, at: Move(
+            JobStatus.FAILED, {"finished_at": at, "lease_until": None, "error_code": error.code}
+        ),
+    )
+    session.execute(insert(JobResult), [{"job_id": job.id, "error": error.text()} for job in failed])
 
 
-def _claimed(job: Job, entry: Entry, body: str) -> ClaimedJob:
+def _claimed(job: Job, entry: Entry | None, body: str) -> ClaimedJob:
     return ClaimedJob(
         held=Held(job.id, job.token, entry),
         endpoint=job.endpoint,

@@ -6,11 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import structlog
 from sqlalchemy import insert
 
-from models.database import Database
+from models.backoff import RETRY_BACKOFF, Backoff
+from models.database import UNWRITABLE, Database
+from models.job_error import JobError
+from models.lease import UNHELD
 from models.move import Move, move_jobs
-from models.tables.job import Job, JobResult, JobStatus
+from models.tables.job import FINAL_STATUSES, Job, JobResult, JobStatus
+
+_log = structlog.get_logger()
+
+#: So often a job is queued again after an error that may not come again.
+MAX_RETRIES = 3
+
+_NOT_STORED = JobError("internal_error", "The result of this request cannot be stored.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +46,31 @@ class Outcome:
     error: str | None = None
     error_code: str | None = None
     usage: Usage | None = None
+    #: Whether another try may end better: then the job is queued again, a few times.
+    may_retry: bool = False
     #: How long before the end the first token came out.
     since_first_token_seconds: float | None = None
 
 
-def publish(database: Database, outcomes: Sequence[Outcome]) -> set[str]:
-    """Store results in one transaction and return the ids of the jobs that they ended.
+def publish(database: Database, outcomes: Sequence[Outcome], *, backoff: Backoff = RETRY_BACKOFF) -> set[str]:
+    """Store results in one transaction and return the ids of the jobs that they ended, or queued again.
 
     What is missing from the return value was cancelled, or belongs to another worker by now; its
-    result is discarded. Only after this has returned may the entries be acknowledged.
+    result is discarded. A result that the database does not take fails its job alone. Only after this has
+    returned may the entries be acknowledged.
     """
+    try:
+        return _publish(database, outcomes, backoff)
+    except UNWRITABLE as error:
+        if len(outcomes) > 1:
+            return set().union(*(publish(database, [outcome], backoff=backoff) for outcome in outcomes))
+        if outcomes[0].error == _NOT_STORED.text():
+            raise
+        _log.error("result_not_stored", job_id=outcomes[0].job_id, error=f"{error}")
+        return publish(database, [_not_stored(outcomes[0])], backoff=backoff)
+
+
+def _publish(database: Database, outcomes: Sequence[Outcome], backoff: Backoff) -> set[str]:
     # By claim, not by job: after an outage one worker may publish for two claims of the same job at once.
     by_claim = {(outcome.job_id, outcome.token): outcome for outcome in outcomes}
 
@@ -52,19 +78,38 @@ def publish(database: Database, outcomes: Sequence[Outcome]) -> set[str]:
         outcome = by_claim.get((job.id, job.token))
         if job.status != JobStatus.RUNNING or outcome is None:
             return None
+        if outcome.may_retry and job.num_retries < MAX_RETRIES:
+            return _retry(job, at, backoff)
         return Move(outcome.status, _values(outcome, at))
 
     with database.transaction() as session:
         moved = move_jobs(session, [outcome.job_id for outcome in outcomes], finish)
-        stored = {job.id for job in moved}
         texts = [
             {"job_id": job.id, "body": outcome.body, "error": outcome.error}
             for job in moved
-            if (outcome := by_claim[job.id, job.token]).body is not None or outcome.error is not None
+            if job.status in FINAL_STATUSES
+            and ((outcome := by_claim[job.id, job.token]).body is not None or outcome.error is not None)
         ]
         if texts:
             session.execute(insert(JobResult), texts)
-    return stored
+        return {job.id for job in moved}
+
+
+def _retry(job: Job, at: datetime, backoff: Backoff) -> Move:
+    number = job.num_retries + 1
+    values = {"num_retries": number, "available_at": at + backoff.pause(number)}
+    # It ran to its error and nothing crashed: whatever it was suspected of, it has not done.
+    return Move(JobStatus.QUEUED, {**UNHELD, **values, "isolation": 0, "crashes_alone": 0})
+
+
+def _not_stored(outcome: Outcome) -> Outcome:
+    return Outcome(
+        outcome.job_id,
+        outcome.token,
+        JobStatus.FAILED,
+        error=_NOT_STORED.text(),
+        error_code=_NOT_STORED.code,
+    )
 
 
 def _values(outcome: Outcome, at: datetime) -> dict[str, object]:

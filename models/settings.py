@@ -97,6 +97,10 @@ class Settings(EngineSettings):
     #: Entries that a lane keeps in Redis, in windows; the rest waits in SQL, where order is still open.
     dispatch_windows: int = Field(default=4, ge=1)
     lease_seconds: float = Field(default=30.0, gt=0)
+    #: Pause of a job, and up to half as long again, after a crash of a worker that ran nothing else.
+    crash_backoff_seconds: float = Field(default=30.0, ge=0)
+    #: The same after an error of the engine that may not come again; each further one doubles it.
+    retry_backoff_seconds: float = Field(default=2.0, ge=0)
     #: A worker whose step takes longer counts as hung and is killed.
     max_step_seconds: float = Field(default=120.0, gt=0)
     #: How long a worker that was told to stop goes on with what it runs, before it gives the rest back.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from engine.protocol import EngineOutput, EngineRequest, FinishReason
+from engine.protocol import EngineOutput, EngineRequest, FailureCode, FinishReason
 from models.lease import ClaimedJob
 from models.publication import Outcome, Usage
 from models.request import CHAT_COMPLETIONS
@@ -12,6 +13,9 @@ from models.strict_json import dump_json
 from models.tables.job import JobStatus
 from worker.choice import Choice
 from worker.logprob_body import TokenBytes
+
+#: Errors of the engine that may not come again.
+_RETRYABLE: frozenset[FailureCode | None] = frozenset({"out_of_memory"})
 
 
 class Answer:
@@ -47,12 +51,20 @@ class Answer:
         if FinishReason.CANCELLED in reasons:
             return None
         if FinishReason.ERROR in reasons:
-            said = next((choice.error for choice in self._choices if choice.error), None)
-            code, message = "engine_error", said or "The engine could not compute this request."
-            return self._outcome(JobStatus.FAILED, at, error=error_text(code, message), error_code=code)
+            return self._failure(at)
         if FinishReason.DEADLINE in reasons:
             return self._outcome(JobStatus.EXPIRED, at, error_code="deadline_exceeded")
         return self._outcome(JobStatus.SUCCEEDED, at, body=dump_json(self._body()))
+
+    def _failure(self, at: float) -> Outcome:
+        failed = [choice for choice in self._choices if choice.finish_reason is FinishReason.ERROR]
+        # An error that another try would meet again counts more than one that it might not.
+        choice = next((one for one in failed if one.error_code not in _RETRYABLE), failed[0])
+        code = choice.error_code or "engine_error"
+        error = error_text(code, choice.error or "The engine could not compute this request.")
+        return replace(
+            self._outcome(JobStatus.FAILED, at, error=error, error_code=code), may_retry=code in _RETRYABLE
+        )
 
     def _outcome(
         self,

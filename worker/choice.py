@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.protocol import EngineOutput, FinishReason, TokenLogprobs
+from engine.protocol import EngineOutput, FailureCode, FinishReason, TokenLogprobs
 from worker.logprob_body import TokenBytes, chat_logprobs, completion_logprobs
 
 
@@ -15,6 +15,7 @@ class Choice:
         self.num_tokens = 0
         self.finish_reason: FinishReason | None = None
         self.error: str | None = None
+        self.error_code: FailureCode | None = None
         self._texts: list[str] = []
         self._logprobs: list[TokenLogprobs] = []
 
@@ -25,6 +26,7 @@ class Choice:
         self.num_tokens += len(output.token_ids)
         self.finish_reason = output.finish_reason
         self.error = output.error
+        self.error_code = output.error_code
 
     def body(self, *, is_chat: bool, with_logprobs: bool, token_bytes: TokenBytes) -> dict[str, Any]:
         """The choice in OpenAI's shape, its index left out."""

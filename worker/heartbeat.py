@@ -20,9 +20,10 @@ from models.consumer import Consumer
 from models.database import Database
 from models.errors import ServiceUnavailable
 from models.fleet import Fleet
-from models.lease import Held, renew
+from models.lease import Held, entries_of, renew
 from models.logs import configure_logging
 from models.queue import JobQueue
+from models.rescue import bury
 from models.settings import Settings
 from worker.progress import HangDetector, Progress
 
@@ -97,7 +98,16 @@ class Heart:
         self._figures: Mapping[str, float] = {}
 
     def run(self) -> None:
-        """Beat until the worker is gone."""
+        """Beat until told to stop; if the worker dies without a word, say so in its place."""
+        if not self._live():
+            # Its jobs need not wait until their leases run out.
+            try:
+                bury(self._database, self._worker_id)
+            except ServiceUnavailable as error:
+                _log.warning("death_not_told", error=error.message)
+
+    def _live(self) -> bool:
+        """Beat until the worker is gone; True if it said so before."""
         pause = min(self._settings.lease_seconds / _BEATS_PER_LEASE, _MAX_BEAT_SECONDS)
         worker_pid = os.getppid()
         next_beat = time.monotonic() + pause
@@ -106,16 +116,16 @@ class Heart:
                 if self._pipe.poll(max(0.0, next_beat - time.monotonic())):
                     message = self._pipe.recv()
                     if isinstance(message, Stop):
-                        return
+                        return True
                     self._take(message)
                     continue
             except (EOFError, OSError):
-                return
+                return False
             next_beat = time.monotonic() + pause
             if self._hang.is_hung(self._progress.sample(), now=time.monotonic()):
                 _log.error("worker_hung", worker_id=self._worker_id, pid=worker_pid)
                 os.kill(worker_pid, signal.SIGKILL)
-                return
+                return False
             if process_state(worker_pid) not in _LIFELESS:
                 self._lively_at = time.monotonic()
                 self._beat()
@@ -123,7 +133,8 @@ class Heart:
                 # Its jobs have gone to others; whoever supervises it starts another one.
                 _log.error("worker_lifeless", worker_id=self._worker_id, pid=worker_pid)
                 os.kill(worker_pid, signal.SIGKILL)
-                return
+                return False
+        return False
 
     def _take(self, message: Hold | Release | Figures) -> None:
         match message:
@@ -148,7 +159,7 @@ class Heart:
                 _log.warning("leases_lost", num_jobs=len(lost))
                 self._pipe.send(Lost(tuple(lease for lease in held if lease.job_id in lost)))
             # Redis comes last: it may be away, and only the lease in SQL decides.
-            self._consumer.renew(kept.entry for kept in held if kept.job_id not in lost)
+            self._consumer.renew(entries_of(kept for kept in held if kept.job_id not in lost))
         except ServiceUnavailable as error:
             _log.warning("heartbeat_missed", error=error.message)
 

@@ -14,6 +14,8 @@ from models.signals import Signal, Signals
 from worker.events import Refused
 from worker.pipeline import Pipeline
 from worker.prepare import Preparer
+from worker.quarantine import Quarantine
+from worker.tolerance import Tolerance
 from worker.window_reader import ClosedWindow, WindowReader
 
 _log = structlog.get_logger()
@@ -36,6 +38,7 @@ class Intake:
         signals: Signals,
         reader: WindowReader,
         preparer: Preparer,
+        quarantine: Quarantine,
         lease_seconds: float,
     ) -> None:
         self._pipeline = pipeline
@@ -44,23 +47,36 @@ class Intake:
         self._signals = signals
         self._reader = reader
         self._preparer = preparer
+        self._quarantine = quarantine
         self._lease_seconds = lease_seconds
 
     def run(self) -> None:
-        """Take windows until told to stop."""
-        stopping = self._pipeline.stopping
+        """Take windows, and groups of suspects between them, until told to stop."""
+        stopping, tolerance = self._pipeline.stopping, Tolerance()
+        is_idle = False
         while not stopping.is_set():
-            room = self._pipeline.admission.wait(_POLL_SECONDS)
-            if room is None:
-                continue
             try:
-                window = self._reader.take(seats=room.seats, cache_tokens=room.cache_tokens)
-                if window is not None:
-                    self._feed(window)
+                had_suspects = self._quarantine.run_group(self._pass_on, is_idle=is_idle)
+                # After suspects there may be more of them: only what waits already goes before.
+                is_idle = not self._take_window(wait=not had_suspects)
+                tolerance.note_success()
             except ServiceUnavailable as error:
                 # Entries that were read and not claimed are found by their idle time.
                 _log.warning("intake_paused", error=error.message)
                 stopping.wait(_RETRY_SECONDS)
+            except Exception as error:
+                _log.exception("intake_failed")
+                stopping.wait(tolerance.endure(error))
+
+    def _take_window(self, *, wait: bool) -> bool:
+        """Take what the engine has room for; False if nothing was waiting for it."""
+        room = self._pipeline.admission.wait(_POLL_SECONDS)
+        if room is None:
+            return True
+        window = self._reader.take(seats=room.seats, cache_tokens=room.cache_tokens, wait=wait)
+        if window is not None:
+            self._feed(window)
+        return window is not None
 
     def _feed(self, window: ClosedWindow) -> None:
         if self._pipeline.stopping.is_set():
@@ -77,9 +93,9 @@ class Intake:
         if jobs:
             self._pipeline.leases.hold([job.held for job in jobs])
             _log.info("window_taken", reason=window.reason, num_jobs=len(jobs))
-        self._drop_unclaimed(window.entries, jobs)
         for job in jobs:
             self._pass_on(job)
+        self._drop_unclaimed(window.entries, jobs)
 
     def _pass_on(self, job: ClaimedJob) -> None:
         prepared = self._preparer.prepare(job)
@@ -90,8 +106,8 @@ class Intake:
         self._pipeline.ready.put(prepared)
 
     def _drop_unclaimed(self, entries: Sequence[Entry], jobs: Sequence[ClaimedJob]) -> None:
-        claimed = {job.held.entry.entry_id for job in jobs}
-        dropped = [entry for entry in entries if entry.entry_id not in claimed]
+        claimed = {job.held.entry for job in jobs}
+        dropped = [entry for entry in entries if entry not in claimed]
         if not dropped:
             return
         try:

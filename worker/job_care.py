@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import structlog
 
+from models.backoff import CRASH_BACKOFF, Backoff
 from models.consumer import Consumer
 from models.database import Database
 from models.dispatch import Dispatcher
-from models.lease import release_entries, rescue
+from models.lease import release_entries
+from models.rescue import rescue
 from models.signals import Signal, Signals
 
 _log = structlog.get_logger()
@@ -27,6 +29,7 @@ class JobCare:
     dispatcher: Dispatcher
     signals: Signals
     lease_seconds: float
+    crash_backoff: Backoff = CRASH_BACKOFF
 
     def reclaim(self) -> None:
         """Drop entries that nobody works on; the jobs behind them are published anew."""
@@ -43,9 +46,11 @@ class JobCare:
 
     def rescue(self) -> None:
         """Take back jobs whose worker let its lease run out."""
-        rescued = rescue(self.database)
+        rescued = rescue(self.database, silent_seconds=self.lease_seconds, backoff=self.crash_backoff)
         if rescued:
             _log.warning("jobs_rescued", num_jobs=len(rescued))
+            # Some of them may have failed as poison.
+            self.signals.send(Signal.DONE, rescued)
 
     def expire(self) -> None:
         """End waiting jobs whose deadline has passed, and tell who waits for them."""

@@ -6,12 +6,19 @@ import multiprocessing
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+
+import structlog
 
 from models.lease import Held
 from models.settings import Settings
 from worker.heartbeat import Figures, Hold, Lost, Message, Release, Stop, keep_alive
 from worker.progress import Progress
 
+_log = structlog.get_logger()
+
+#: So many heartbeats that died are replaced in a worker's life.
+MAX_RESTARTS = 3
 #: How long the heartbeat process may take to end.
 _STOP_SECONDS = 10.0
 
@@ -23,22 +30,17 @@ class Leases:
     """
 
     def __init__(self, settings: Settings, worker_id: str, progress: Progress) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe: Connection[Message, Lost]
-        theirs: Connection[Lost, Message]
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=keep_alive, args=(settings, worker_id, theirs, progress), name="heartbeat", daemon=True
-        )
-        self._process.start()
-        # Only the child's copy may stay open, or the end of either would go unnoticed.
-        theirs.close()
+        self._beating = (settings, worker_id, progress)
+        self._pipe, self._process = _start_heartbeat(*self._beating)
+        self._num_restarts = 0
+        self._is_stopping = False
         self._held: dict[str, Held] = {}
+        self._begun: set[Held] = set()
         self._lock = threading.Lock()
         self._listener: threading.Thread | None = None
 
     def listen(self, on_lost: Callable[[Sequence[Held]], None], on_death: Callable[[], None]) -> None:
-        """Call back, from a thread, with leases that are lost; and if the heartbeat itself ends."""
+        """Call back, from a thread, with leases that are lost; and if no heartbeat lives for long."""
         self._listener = threading.Thread(
             target=self._listen, args=(on_lost, on_death), name="leases", daemon=True
         )
@@ -57,9 +59,20 @@ class Leases:
         """
         with self._lock:
             for held in leases:
+                self._begun.discard(held)
                 if self._held.get(held.job_id) == held:
                     del self._held[held.job_id]
         self._send(Release(tuple(leases)))
+
+    def begin(self, held: Held) -> None:
+        """Note that the engine has this job now."""
+        with self._lock:
+            self._begun.add(held)
+
+    def begun(self) -> set[Held]:
+        """Return those that the engine has, or had until its loss."""
+        with self._lock:
+            return set(self._begun)
 
     def report(self, figures: Mapping[str, float]) -> None:
         """Store these figures with the next heartbeat."""
@@ -77,6 +90,8 @@ class Leases:
 
     def stop(self) -> None:
         """End the heartbeat process."""
+        with self._lock:
+            self._is_stopping = True
         # Said in words: while the listener reads the pipe, closing our end of it closes nothing.
         self._send(Stop())
         self._process.join(_STOP_SECONDS)
@@ -92,17 +107,49 @@ class Leases:
             with self._lock:
                 self._pipe.send(message)
         except OSError:
-            # The heartbeat is gone: its listener has seen the same, and the worker stops.
+            # The heartbeat is gone: its listener sees the same, and starts another one with all that is held.
             return
 
     def _listen(self, on_lost: Callable[[Sequence[Held]], None], on_death: Callable[[], None]) -> None:
-        try:
-            while True:
+        while True:
+            try:
                 on_lost(self._still_held(self._pipe.recv().leases))
-        except (EOFError, OSError):
-            on_death()
+            except (EOFError, OSError):
+                if not self._restart():
+                    on_death()
+                    return
+
+    def _restart(self) -> bool:
+        """Start another heartbeat in the place of one that ended; False if there shall be none."""
+        with self._lock:
+            if self._is_stopping or self._num_restarts == MAX_RESTARTS:
+                return False
+            self._num_restarts += 1
+            _log.error("heartbeat_died", exit_code=self._process.exitcode, num_restarts=self._num_restarts)
+            self._process.kill()
+            self._process.join()
+            self._pipe.close()
+            self._pipe, self._process = _start_heartbeat(*self._beating)
+        self._send(Hold(tuple(self.all())))
+        return True
 
     def _still_held(self, lost: Sequence[Held]) -> list[Held]:
         """Return those that no newer lease of the same job has replaced by now."""
         with self._lock:
             return [held for held in lost if self._held.get(held.job_id) == held]
+
+
+def _start_heartbeat(
+    settings: Settings, worker_id: str, progress: Progress
+) -> tuple[Connection[Message, Lost], SpawnProcess]:
+    context = multiprocessing.get_context("spawn")
+    ours: Connection[Message, Lost]
+    theirs: Connection[Lost, Message]
+    ours, theirs = context.Pipe()
+    process = context.Process(
+        target=keep_alive, args=(settings, worker_id, theirs, progress), name="heartbeat", daemon=True
+    )
+    process.start()
+    # Only the child's copy may stay open, or the end of either would go unnoticed.
+    theirs.close()
+    return ours, process

@@ -135,6 +135,7 @@ class EngineLoop:
             self._pipeline.events.put(Refused(ready.job, "engine_error", message))
             return
         self._meter.count(len(ready.request.token_ids))
+        self._pipeline.leases.begin(ready.job.held)
         self._pipeline.events.put(Admitted(ready.job, ready.request))
 
     def _abort_asked(self) -> None:

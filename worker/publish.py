@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 import structlog
 
+from engine.protocol import EngineOutput
+from models.backoff import CRASH_BACKOFF, RETRY_BACKOFF, Backoff
 from models.consumer import Consumer
 from models.database import Database
 from models.errors import DatabaseUnavailable, QueueUnavailable
-from models.lease import ClaimedJob, give_back
+from models.lease import ClaimedJob, entries_of
 from models.publication import Outcome, publish
+from models.rescue import give_back_crashed
 from models.signals import Signal, Signals
 from models.tables.job import JobStatus
 from worker.answer import Answer, error_text
@@ -46,12 +49,16 @@ class Publisher:
         consumer: Consumer,
         signals: Signals,
         token_bytes: TokenBytes,
+        crash_backoff: Backoff = CRASH_BACKOFF,
+        retry_backoff: Backoff = RETRY_BACKOFF,
     ) -> None:
         self._pipeline = pipeline
         self._database = database
         self._consumer = consumer
         self._signals = signals
         self._token_bytes = token_bytes
+        self._crash_backoff = crash_backoff
+        self._retry_backoff = retry_backoff
         self._answers: dict[str, Answer] = {}
 
     def run(self) -> None:
@@ -91,28 +98,42 @@ class Publisher:
     def _add(self, step: Stepped) -> list[Ended]:
         ended = []
         for output in step.outputs:
-            answer = self._answers[output.id]
-            answer.add(output, step.at)
-            if answer.is_over:
-                ended.append(Ended(answer.job, _outcome(answer, step.at)))
-                del self._answers[output.id]
+            answer = self._answers.get(output.id)
+            if answer is None:
+                # Of nobody, or of one that has ended: there is no job that it could harm.
+                _log.error("output_unknown", job_id=output.id)
+                continue
+            refusal = _taken_in(answer, output, step.at)
+            if refusal is not None:
+                # The engine may go on with it for a while; there is nobody to hear it any more.
+                self._pipeline.aborts.put(answer.job.held)
+            elif not answer.is_over:
+                continue
+            ended.append(Ended(answer.job, refusal or _outcome(answer, step.at)))
+            del self._answers[output.id]
         return ended
 
     def _give_back(self) -> list[Ended]:
-        """Return all that was running to the queue; it counts as an attempt, like a crash."""
+        """Return all that was in the lost engine to the queue, as suspects."""
         jobs = [answer.job for answer in self._answers.values()]
         self._answers.clear()
         held = [job.held for job in jobs]
-        if not self._insist(lambda: give_back(self._database, held, after_crash=True), num_jobs=len(jobs)):
+        poison: list[str] = []
+
+        def commit() -> None:
+            poison[:] = give_back_crashed(self._database, held, backoff=self._crash_backoff)
+
+        if not self._insist(commit, num_jobs=len(jobs)):
             return []
-        _log.warning("jobs_given_back", num_jobs=len(jobs))
+        _log.warning("jobs_given_back", num_jobs=len(jobs), poison=poison)
         return [Ended(job, None) for job in jobs]
 
     def _store(self, ended: Sequence[Ended]) -> None:
         outcomes = [one.outcome for one in ended if one.outcome is not None]
         stored: set[str] = set()
         if outcomes and not self._insist(
-            lambda: stored.update(publish(self._database, outcomes)), num_jobs=len(outcomes)
+            lambda: stored.update(publish(self._database, outcomes, backoff=self._retry_backoff)),
+            num_jobs=len(outcomes),
         ):
             return
         if len(stored) < len(outcomes):
@@ -120,7 +141,7 @@ class Publisher:
         jobs = [one.job for one in ended]
         self._pipeline.leases.release([job.held for job in jobs])
         try:
-            self._consumer.acknowledge([job.held.entry for job in jobs])
+            self._consumer.acknowledge(entries_of(job.held for job in jobs))
             self._signals.send(Signal.DONE, [job.id for job in jobs])
         except QueueUnavailable as error:
             # The entries are found by their idle time, and dropped since their jobs have ended.
@@ -140,6 +161,16 @@ class Publisher:
                 return False
             self._pipeline.stopping.wait(pause)
             pause = min(2 * pause, _LAST_RETRY_SECONDS)
+
+
+def _taken_in(answer: Answer, output: EngineOutput, at: float) -> Outcome | None:
+    """Add an output to an answer; if that cannot be done, how the job ends instead."""
+    try:
+        answer.add(output, at)
+    except Exception as error:
+        _log.exception("output_not_taken", job_id=output.id)
+        return _refusal(Refused(answer.job, "internal_error", f"An output cannot be read: {error}."))
+    return None
 
 
 def _outcome(answer: Answer, at: float) -> Outcome | None:

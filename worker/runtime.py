@@ -17,9 +17,11 @@ from engine.engine import prepare_engine
 from engine.placement import place
 from engine.token_bytes import TokenBytes
 from engine.tokenizer import Tokenizer
+from models.backoff import Backoff
 from models.errors import ServiceUnavailable
 from models.fleet import WorkerCard
-from models.lease import Held, give_back
+from models.lease import Held, entries_of
+from models.rescue import give_back, give_back_crashed
 from models.settings import Settings
 from models.signals import Listener, Signal
 from models.version import headrace_version
@@ -34,6 +36,7 @@ from worker.pipeline import Pipeline
 from worker.prepare import Preparer
 from worker.progress import Progress
 from worker.publish import Publisher
+from worker.quarantine import Quarantine
 from worker.stages import Stages
 from worker.upkeep import Upkeep
 from worker.window import WindowLimits
@@ -83,6 +86,7 @@ class Runtime:
         self._limits = keeper.engine.limits
         self._tokenizer = tokenizer
         self._pipeline = pipeline
+        self._crash_backoff = Backoff(settings.crash_backoff_seconds)
         self._stages = Stages(pipeline.stopping)
 
     def run(self, worker_id: str, progress: Progress) -> int:
@@ -138,9 +142,13 @@ class Runtime:
         """Return what was claimed and not finished; another worker can take it at once."""
         held = self._pipeline.leases.all()
         if held:
-            give_back(self._connections.database, held, after_crash=self._stages.failed)
+            # Of a stage that broke, only those that had come into the engine can be at fault.
+            crashed = self._pipeline.leases.begun() if self._stages.failed else set()
+            database = self._connections.database
+            give_back_crashed(database, crashed.intersection(held), backoff=self._crash_backoff)
+            give_back(database, set(held) - crashed)
             _log.info("jobs_given_back", num_jobs=len(held))
-            self._connections.consumer.acknowledge([lease.entry for lease in held])
+            self._connections.consumer.acknowledge(entries_of(held))
 
     def _abort(self, leases: Sequence[Held]) -> None:
         for held in leases:
@@ -158,6 +166,7 @@ class Runtime:
             dispatcher=self._connections.dispatcher,
             signals=self._connections.signals,
             lease_seconds=self._settings.lease_seconds,
+            crash_backoff=self._crash_backoff,
         )
         upkeep.also(_FIGURES_SECONDS, lambda: self._pipeline.leases.report({**meter.read(), **gauge.read()}))
         return upkeep
@@ -169,6 +178,8 @@ class Runtime:
             consumer=self._connections.consumer,
             signals=self._connections.signals,
             token_bytes=TokenBytes(self._tokenizer).of,
+            crash_backoff=self._crash_backoff,
+            retry_backoff=Backoff(self._settings.retry_backoff_seconds),
         )
 
     def _intake(self) -> Intake:
@@ -189,6 +200,14 @@ class Runtime:
                 self._tokenizer,
                 max_model_len=self._limits.max_model_len,
                 default_max_tokens=settings.default_max_tokens,
+            ),
+            quarantine=Quarantine(
+                self._pipeline,
+                database=self._connections.database,
+                model=settings.served_name,
+                worker_id=consumer.name,
+                lease_seconds=settings.lease_seconds,
+                max_jobs=self._limits.max_num_seqs,
             ),
             lease_seconds=settings.lease_seconds,
         )

@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
+from models.backoff import CRASH_BACKOFF, Backoff
 from models.consumer import Consumer
 from models.database import Database
 from models.dispatch import Dispatcher
 from models.errors import ServiceUnavailable
 from models.signals import Signals
 from worker.job_care import JobCare
+from worker.tolerance import Tolerance
 
 _log = structlog.get_logger()
 
@@ -26,6 +28,7 @@ class Chore:
     every_seconds: float
     do: Callable[[], object]
     due_at: float = 0.0
+    tolerance: Tolerance = field(default_factory=Tolerance)
 
 
 class Upkeep:
@@ -39,6 +42,7 @@ class Upkeep:
         dispatcher: Dispatcher,
         signals: Signals,
         lease_seconds: float,
+        crash_backoff: Backoff = CRASH_BACKOFF,
     ) -> None:
         care = JobCare(
             database=database,
@@ -46,6 +50,7 @@ class Upkeep:
             dispatcher=dispatcher,
             signals=signals,
             lease_seconds=lease_seconds,
+            crash_backoff=crash_backoff,
         )
         self._chores = [
             Chore(1.0, care.reclaim),
@@ -66,13 +71,18 @@ class Upkeep:
             for chore in self._chores:
                 if chore.due_at <= time.monotonic():
                     chore.due_at = time.monotonic() + chore.every_seconds
-                    self._try(chore.do)
+                    self._try(chore)
 
     def _next_pause(self) -> float:
         return max(0.0, min(chore.due_at for chore in self._chores) - time.monotonic())
 
-    def _try(self, do: Callable[[], object]) -> None:
+    def _try(self, chore: Chore) -> None:
         try:
-            do()
+            chore.do()
+            chore.tolerance.note_success()
         except ServiceUnavailable as error:
             _log.warning("upkeep_failed", error=error.message)
+        except Exception as error:
+            # One bad row shall not end a worker that can still compute.
+            _log.exception("chore_failed")
+            chore.due_at = time.monotonic() + chore.every_seconds + chore.tolerance.endure(error)

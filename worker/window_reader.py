@@ -40,13 +40,17 @@ class WindowReader:
         self._stopping = stopping
         self._num_served = 0
 
-    def take(self, *, seats: int, cache_tokens: int) -> ClosedWindow | None:
+    def take(self, *, seats: int, cache_tokens: int, wait: bool = True) -> ClosedWindow | None:
         """Wait for a first entry and gather more until the window closes; None when none came.
+
+        Without `wait`, the first entry must be there already.
 
         Raises QueueUnavailable only while the window is empty: what was taken is never dropped.
         """
         limits = self._limits.within(seats=seats, cache_tokens=cache_tokens)
-        entries = self._read_now(1) or self._read_later(MAX_BLOCK_SECONDS)
+        entries = self._read_now(1)
+        if wait and not entries:
+            entries = self._read_later(MAX_BLOCK_SECONDS)
         members = [_member(entry) for entry in entries]
         idle = False
         while members:

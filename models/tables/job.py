@@ -89,8 +89,14 @@ class Job(Base):
     token: Mapped[int] = mapped_column(default=0)
     owner: Mapped[str | None] = mapped_column(Text)
     lease_until: Mapped[datetime | None]
+    #: 0: runs with any others. Else a suspect of a crash: runs with at most so many, suspects like itself.
     isolation: Mapped[int] = mapped_column(default=0)
+    #: Crashes in which it was the only job.
+    crashes_alone: Mapped[int] = mapped_column(default=0, server_default="0")
+    #: How often it was queued again after an error that might not come again.
+    num_retries: Mapped[int] = mapped_column(default=0, server_default="0")
     window_id: Mapped[str | None] = mapped_column(Text)
+    #: The finished job that this one was made from, to try it again; a job has one such successor at most.
     retry_of: Mapped[str | None] = mapped_column(Text)
     error_code: Mapped[str | None] = mapped_column(Text)
     num_prompt_tokens: Mapped[int | None]
@@ -121,6 +127,21 @@ class Job(Base):
             "id",
             sqlite_where=text("status = 'queued' AND dispatched_at IS NULL"),
             postgresql_where=text("status = 'queued' AND dispatched_at IS NULL"),
+        ),
+        Index(
+            "ix_jobs_suspects",
+            "model",
+            "available_at",
+            "id",
+            sqlite_where=text("status = 'queued' AND isolation > 0"),
+            postgresql_where=text("status = 'queued' AND isolation > 0"),
+        ),
+        Index(
+            "ix_jobs_retry_of",
+            "retry_of",
+            unique=True,
+            sqlite_where=text("retry_of IS NOT NULL"),
+            postgresql_where=text("retry_of IS NOT NULL"),
         ),
         Index(
             "ix_jobs_lease",

@@ -43,6 +43,7 @@ def test_every_route_is_named(document: dict[str, Any]) -> None:
         ("get", "/v1/jobs"),
         ("get", "/v1/jobs/{job_id}"),
         ("post", "/v1/jobs/{job_id}/cancel"),
+        ("post", "/v1/jobs/{job_id}/retry"),
         ("get", "/v1/batches/{batch_id}"),
         ("get", "/v1/batches/{batch_id}/results"),
         ("get", "/v1/models"),

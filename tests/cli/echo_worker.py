@@ -12,15 +12,18 @@ import signal
 import socket
 import threading
 
+from models.backoff import Backoff
 from models.consumer import Consumer
 from models.database import Database
 from models.dispatch import Dispatcher
 from models.fleet import Fleet, WorkerCard
 from models.ids import new_id
-from models.lease import ClaimedJob, WindowRecord, claim, rescue
+from models.lease import ClaimedJob, Grant, WindowRecord, claim
 from models.publication import Outcome, Usage, publish
 from models.queue import JobQueue
+from models.rescue import rescue
 from models.settings import load_settings
+from models.suspects import claim_suspects
 from models.tables.job import JobStatus, Lane
 
 
@@ -35,13 +38,16 @@ def main() -> None:
     dispatcher = Dispatcher(database, queue, model=settings.served_name, depth=settings.dispatch_depth)
     Fleet(database).join(WorkerCard(name, socket.gethostname(), os.getpid(), settings.served_name, 8, "", ""))
     while not stopping.is_set():
-        rescue(database)
+        rescue(database, silent_seconds=settings.lease_seconds, backoff=Backoff(0))
         dispatcher.dispatch()
         entries = consumer.reclaim(idle_seconds=settings.lease_seconds) or consumer.read(
             {Lane.BULK: 1}, block_seconds=0.1
         )
         window = WindowRecord("max_jobs", 0.0)
         jobs = claim(database, entries, worker_id=name, lease_seconds=settings.lease_seconds, window=window)
+        if not jobs:
+            grant = Grant(name, settings.lease_seconds, window)
+            jobs = claim_suspects(database, grant, model=settings.served_name, max_jobs=1)
         for _ in jobs:
             stopping.wait(float(os.environ.get("ECHO_SECONDS", "0")))
         publish(database, [outcome(job) for job in jobs])

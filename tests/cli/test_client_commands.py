@@ -167,6 +167,39 @@ def test_a_list_becomes_a_batch_with_results_in_order(run: Run, house: Settings,
     assert [job["line"] for job in last_json(listed[1])["data"]] == [1]
 
 
+def test_failed_jobs_are_retried_one_by_one_and_by_their_code(run: Run, house: Settings) -> None:
+    with answering(house):
+        made = [run("submit", "--prompt", "fail", "--wait", "--json")[1] for _ in range(2)]
+    first, second = (last_json(out)["id"] for out in made)
+
+    by_id = run("retry", first)
+    by_code = run("retry", "--code", "context_length_exceeded", "--json")
+    again = run("retry", first)
+    listed = run("ls", "--status", "failed", "--code", "context_length_exceeded", "--json")
+
+    assert by_id[0] == 0
+    new_id = by_id[1].split()[0]
+    assert by_id[1] == f"{new_id} queued (retry of {first})\n"
+    assert f"retry of   {first}" in run("get", new_id)[1]
+    retried = [json.loads(line) for line in by_code[1].splitlines()]
+    # Whoever was retried already is passed over.
+    assert second in {job["retry_of"] for job in retried}
+    assert first not in {job["retry_of"] for job in retried}
+    assert (again[0], again[2].split(":")[1]) == (1, " job_already_retried")
+    # What has ended stays in the list.
+    assert {first, second} <= {job["id"] for job in last_json(listed[1])["data"]}
+    for job_id in (new_id, *(job["id"] for job in retried)):
+        run("cancel", job_id)
+
+
+@pytest.mark.parametrize("arguments", [[], ["job_x", "--code", "poison"]])
+def test_a_retry_needs_ids_or_a_filter(run: Run, arguments: list[str]) -> None:
+    code, _, err = run("retry", *arguments)
+
+    assert code == 2
+    assert "give job ids, or --code or --batch" in err
+
+
 def test_an_idempotency_key_gives_the_same_job(run: Run) -> None:
     first = run("submit", "--prompt", "hello", "--idempotency-key", "k")
     second = run("submit", "--prompt", "hello", "--idempotency-key", "k")
@@ -196,6 +229,7 @@ def test_more_pages_are_announced(run: Run) -> None:
         (["get", "job_unknown"], "job_not_found"),
         (["get", "batch_unknown"], "batch_not_found"),
         (["cancel", "job_unknown"], "job_not_found"),
+        (["retry", "job_unknown"], "job_not_found"),
         (["ls", "--status", "bogus"], "status"),
         (["submit", "--prompt", ""], "body.prompt"),
         (["submit", "--prompt", "x", "--max-tokens", "-1"], "body.max_tokens"),

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from engine.config import EngineConfig
 from engine.engine import TorchEngine, build_engine
-from engine.protocol import EngineOutput, EngineRequest, FinishReason, TokenLogprobs
+from engine.protocol import EngineOutput, EngineRequest, FailureCode, FinishReason, TokenLogprobs
 from engine.sampling import SamplingParams
 from tests.engine.tiny_model import VOCAB_SIZE
 
@@ -28,6 +28,7 @@ class Completion:
     texts: list[str] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     error: str | None = None
+    error_code: FailureCode | None = None
     logprobs: list[TokenLogprobs] = field(default_factory=list)
 
     @property
@@ -41,6 +42,7 @@ class Completion:
         self.texts.append(output.text)
         self.finish_reason = output.finish_reason
         self.error = output.error
+        self.error_code = output.error_code
         self.logprobs += output.logprobs or ()
 
 

@@ -97,6 +97,7 @@ def test_failure_while_a_token_is_added_ends_that_request_alone(
 
     assert completions["a"].finish_reason is FinishReason.ERROR
     assert completions["a"].error == "no text for this token"
+    assert completions["a"].error_code == "engine_error"
     assert completions["b"].finish_reason is FinishReason.LENGTH
 
 

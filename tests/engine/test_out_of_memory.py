@@ -188,6 +188,7 @@ def test_a_request_that_does_not_fit_alone_fails_alone(build: Build, monkeypatch
     failed = completions.pop("heavy")
     assert failed.finish_reason is FinishReason.ERROR
     assert failed.error == "out of memory: 31 tokens from position 0 on are too many"
+    assert failed.error_code == "out_of_memory"
     assert failed.token_ids == []
     assert completions == expected
     assert engine.room() == empty

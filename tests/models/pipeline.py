@@ -10,13 +10,16 @@ from typing import Any, Self
 from sqlalchemy import func, select
 
 from models.accept import Acceptance, Submission
+from models.backoff import Backoff
 from models.consumer import Consumer, Entry
 from models.database import Database, now
 from models.dispatch import Dispatcher
 from models.ids import new_id
-from models.lease import ClaimedJob, WindowRecord, claim
+from models.lease import ClaimedJob, Grant, WindowRecord, claim
 from models.publication import Outcome, publish
 from models.queue import JobQueue, Ticket
+from models.rescue import rescue
+from models.suspects import claim_suspects
 from models.tables.batch_job import BatchJob
 from models.tables.job import Job, JobStatus, Lane
 from models.tables.project import JobCount, Project
@@ -109,6 +112,17 @@ class Pipeline:
         if job_ids:
             entries.sort(key=lambda entry: job_ids.index(entry.ticket.job_id))
         return claim(self.database, entries, worker_id=worker_id, lease_seconds=lease_seconds, window=WINDOW)
+
+    def rescue(self) -> list[str]:
+        """Rescue what can be, and let no suspect wait."""
+        return rescue(self.database, backoff=Backoff(0))
+
+    def claim_suspects(
+        self, *, worker_id: str = "w1", lease_seconds: float = 30.0, max_jobs: int = 100
+    ) -> list[ClaimedJob]:
+        """Claim the next group of suspects."""
+        grant = Grant(worker_id, lease_seconds, WINDOW)
+        return claim_suspects(self.database, grant, model=MODEL, max_jobs=max_jobs)
 
     def publish(self, *claimed: ClaimedJob, **values: Any) -> set[str]:
         """Answer these jobs; they succeed unless `values` say otherwise."""

@@ -6,12 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from models.job_error import JobError
-from models.job_store import JobStore
-from models.lease import give_back, release_entries, renew, rescue
-from models.tables.job import JobStatus, Lane
+from models.lease import claim, release_entries, renew
+from models.rescue import give_back
+from models.tables.job import Job, JobRequest, JobStatus, Lane
 from models.tables.worker import Window
-from tests.models.pipeline import MODEL, Pipeline, entry_of
+from tests.models.pipeline import MODEL, WINDOW, Pipeline, entry_of
 
 
 def test_a_claim_brings_all_that_a_worker_needs(pipeline: Pipeline) -> None:
@@ -22,6 +21,7 @@ def test_a_claim_brings_all_that_a_worker_needs(pipeline: Pipeline) -> None:
     assert (claimed.id, claimed.model, claimed.endpoint) == (job_id, MODEL, "/v1/completions")
     assert json.loads(claimed.body) == {"model": MODEL, "prompt": "prompt 0"}
     assert (claimed.lane, claimed.seed, claimed.deadline_at) == (Lane.BULK, 7, None)
+    assert claimed.held.entry is not None
     assert (claimed.held.token, claimed.held.entry.entry_id) == (1, "5-1")
     job = pipeline.job(job_id)
     assert (job.status, job.attempt, job.token, job.owner, job.entry_id) == ("running", 1, 1, "w1", "5-1")
@@ -114,7 +114,7 @@ def test_giving_back_does_not_count_as_an_attempt(pipeline: Pipeline) -> None:
     batch_id = pipeline.accept(1)
     (claimed,) = pipeline.claim()
 
-    give_back(pipeline.database, [claimed.held], after_crash=False)
+    give_back(pipeline.database, [claimed.held])
 
     job = pipeline.job(claimed.id)
     assert (job.status, job.attempt, job.token) == ("queued", 0, 1)
@@ -127,63 +127,13 @@ def test_giving_back_does_not_count_as_an_attempt(pipeline: Pipeline) -> None:
 def test_only_ones_own_leases_are_given_back(pipeline: Pipeline) -> None:
     pipeline.accept()
     (stale,) = pipeline.claim(lease_seconds=-1)
-    rescue(pipeline.database)
-    pipeline.claim()
+    pipeline.rescue()
+    pipeline.claim_suspects()
 
-    give_back(pipeline.database, [stale.held], after_crash=False)
+    give_back(pipeline.database, [stale.held])
 
     job = pipeline.job(stale.id)
     assert (job.status, job.attempt, job.token) == ("running", 2, 2)
-
-
-def test_a_lease_that_ran_out_is_rescued_and_counts(pipeline: Pipeline) -> None:
-    overdue, held, queued = (pipeline.accept() for _ in range(3))
-    pipeline.claim(overdue, lease_seconds=-1)
-    pipeline.claim(held)
-
-    assert rescue(pipeline.database) == [overdue]
-    assert rescue(pipeline.database) == []
-
-    job = pipeline.job(overdue)
-    assert (job.status, job.attempt, job.owner, job.dispatched_at) == ("queued", 1, None, None)
-    assert pipeline.job(held).status == "running"
-    assert pipeline.job(queued).status == "queued"
-    assert pipeline.counted() == pipeline.recounted()
-
-
-def test_giving_back_after_a_crash_counts_as_an_attempt(pipeline: Pipeline) -> None:
-    pipeline.accept()
-    (claimed,) = pipeline.claim()
-
-    give_back(pipeline.database, [claimed.held], after_crash=True)
-
-    job = pipeline.job(claimed.id)
-    assert (job.status, job.attempt, job.dispatched_at) == ("queued", 1, None)
-
-
-@pytest.mark.parametrize("way", ["rescue", "give_back"])
-def test_a_job_that_crashed_its_workers_ten_times_fails(pipeline: Pipeline, way: str) -> None:
-    batch_id = pipeline.accept(2)
-    bad, good = (job.id for job in pipeline.jobs())
-
-    for _ in range(10):
-        (claimed,) = pipeline.claim(bad, lease_seconds=-1)
-        if way == "rescue":
-            rescue(pipeline.database)
-        else:
-            give_back(pipeline.database, [claimed.held], after_crash=True)
-    pipeline.publish(*pipeline.claim())
-
-    job = pipeline.job(bad)
-    assert (job.status, job.attempt, job.error_code) == ("failed", 10, "poison")
-    assert job.finished_at is not None
-    record = JobStore(pipeline.database).find(pipeline.project_id, bad)
-    error = JobError.of(record.job, record.result)
-    assert error is not None
-    assert (error.code, error.is_ours) == ("poison", True)
-    batch = pipeline.batch(batch_id)
-    assert (batch.status, batch.succeeded, batch.failed) == ("completed", 1, 1)
-    assert pipeline.job(good).status == "succeeded"
 
 
 @pytest.mark.parametrize("status", [JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.EXPIRED])
@@ -206,3 +156,23 @@ def test_entries_of_the_dead_are_owed_again_but_not_what_they_claimed(pipeline: 
 
     assert pipeline.job(queued).dispatched_at is None
     assert pipeline.job(running).dispatched_at is not None
+
+
+@pytest.mark.parametrize("broken", ["no request", "unknown lane"])
+def test_a_job_that_cannot_be_read_fails_alone(pipeline: Pipeline, broken: str) -> None:
+    batch_id = pipeline.accept(2)
+    bad, good = (job.id for job in pipeline.jobs())
+    entries = [entry_of(job) for job in pipeline.jobs()]
+    with pipeline.database.transaction() as session:
+        if broken == "no request":
+            session.delete(session.get_one(JobRequest, bad))
+        else:
+            session.get_one(Job, bad).lane = "express"
+
+    claimed = claim(pipeline.database, entries, worker_id="w1", lease_seconds=30, window=WINDOW)
+
+    assert [job.id for job in claimed] == [good]
+    job = pipeline.job(bad)
+    assert (job.status, job.error_code, job.lease_until) == ("failed", "internal_error", None)
+    batch = pipeline.batch(batch_id)
+    assert (batch.running, batch.failed) == (1, 1)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from models.database import Database
 from models.errors import JobAlreadyFinished
 from models.job_store import JobStore
-from models.lease import Held, give_back, rescue
+from models.lease import Held
 from models.move import Move, move_jobs
 from models.publication import Outcome, publish
+from models.rescue import give_back
 from models.tables.batch_job import BatchStatus
 from models.tables.job import FINAL_STATUSES, LEGAL_TRANSITIONS, Job, JobStatus
 from tests.models.pipeline import Pipeline, entry_of
@@ -62,11 +63,15 @@ def _claim_for_no_time(pipeline: Pipeline, job: Job) -> None:
 
 
 def _give_back(pipeline: Pipeline, job: Job) -> None:
-    give_back(pipeline.database, [Held(job.id, job.token, entry_of(job))], after_crash=False)
+    give_back(pipeline.database, [Held(job.id, job.token, entry_of(job))])
 
 
 def _rescue(pipeline: Pipeline, _job: Job) -> None:
-    rescue(pipeline.database)
+    pipeline.rescue()
+
+
+def _claim_suspects(pipeline: Pipeline, _job: Job) -> None:
+    pipeline.claim_suspects(lease_seconds=-1)
 
 
 def _succeed(pipeline: Pipeline, job: Job) -> None:
@@ -96,6 +101,7 @@ def _expire(pipeline: Pipeline, job: Job) -> None:
 EVENTS: list[Callable[[Pipeline, Job], None]] = [
     _claim,
     _claim_for_no_time,
+    _claim_suspects,
     _give_back,
     _rescue,
     _succeed,

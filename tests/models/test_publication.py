@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from models.job_store import JobStore
-from models.lease import ClaimedJob, rescue
+from models.lease import ClaimedJob
 from models.publication import Outcome, Usage, publish
 from models.tables.batch_job import BatchStatus
 from models.tables.job import JobResult, JobStatus
@@ -49,8 +53,8 @@ def test_a_failure_is_stored_with_its_reason(pipeline: Pipeline) -> None:
 def test_of_two_claims_published_together_the_newest_counts(pipeline: Pipeline) -> None:
     job_id = pipeline.accept()
     (old,) = pipeline.claim(lease_seconds=-1)
-    rescue(pipeline.database)
-    (new,) = pipeline.claim()
+    pipeline.rescue()
+    (new,) = pipeline.claim_suspects()
     answers = [
         Outcome(job_id, claimed.held.token, JobStatus.SUCCEEDED, body=body)
         for claimed, body in ((old, '"old"'), (new, '"new"'))
@@ -78,10 +82,10 @@ def test_a_second_answer_is_discarded(pipeline: Pipeline) -> None:
 def test_the_answer_of_a_worker_that_lost_the_job_is_discarded(pipeline: Pipeline) -> None:
     job_id = pipeline.accept()
     (stale,) = pipeline.claim(lease_seconds=-1)
-    rescue(pipeline.database)
+    pipeline.rescue()
 
     assert pipeline.publish(stale) == set()
-    (owner,) = pipeline.claim()
+    (owner,) = pipeline.claim_suspects()
     assert pipeline.publish(stale) == set()
 
     assert result(pipeline, job_id) is None
@@ -157,3 +161,70 @@ def test_opposite_orders_do_not_block_each_other(pipeline: Pipeline) -> None:
 
     assert [len(ids) for ids in published] == [10, 10]
     assert [pipeline.batch(batch_id).status for batch_id in batch_ids] == [BatchStatus.COMPLETED] * 2
+
+
+def test_an_error_that_may_not_come_again_is_tried_three_times_more(pipeline: Pipeline) -> None:
+    job_id = pipeline.accept()
+    outcome = {
+        "status": JobStatus.FAILED,
+        "body": None,
+        "error": '{"code":"out_of_memory"}',
+        "error_code": "out_of_memory",
+        "may_retry": True,
+    }
+
+    for number in (1, 2, 3):
+        assert pipeline.publish(*pipeline.claim(job_id), **outcome) == {job_id}
+        job = pipeline.job(job_id)
+        assert (job.status, job.attempt, job.num_retries, job.owner) == ("queued", number, number, None)
+        # 2 s, 4 s, 8 s, and up to half as much again.
+        waits = (job.available_at - pipeline.time()).total_seconds()
+        assert 2**number - 1 < waits <= 2**number * 1.5
+        assert pipeline.dispatcher().dispatch() == 0
+        assert result(pipeline, job_id) is None
+        pipeline.change(job_id, available_at=pipeline.time())
+    pipeline.publish(*pipeline.claim(job_id), **outcome)
+
+    job = pipeline.job(job_id)
+    assert (job.status, job.attempt, job.error_code) == ("failed", 4, "out_of_memory")
+    assert result(pipeline, job_id) is not None
+    assert pipeline.counted() == pipeline.recounted()
+
+
+def test_a_suspect_that_ends_with_such_an_error_is_free(pipeline: Pipeline) -> None:
+    job_id = pipeline.accept()
+    pipeline.claim(lease_seconds=-1)
+    pipeline.rescue()
+
+    (suspect,) = pipeline.claim_suspects()
+    pipeline.publish(suspect, status=JobStatus.FAILED, body=None, error="{}", may_retry=True)
+
+    job = pipeline.job(job_id)
+    assert (job.status, job.isolation, job.crashes_alone) == ("queued", 0, 0)
+
+
+@pytest.mark.parametrize(
+    "unwritable",
+    [{"usage": Usage(2**70, 1)}, {"body": '"\ud800"'}],
+    ids=["a number too large", "a lone surrogate"],
+)
+def test_a_result_that_cannot_be_stored_fails_its_job_alone(
+    pipeline: Pipeline, unwritable: dict[str, Any]
+) -> None:
+    pipeline.accept(3)
+    claimed = pipeline.claim()
+    outcomes = [Outcome(job.id, job.held.token, JobStatus.SUCCEEDED, body='"hi"') for job in claimed]
+    outcomes[1] = replace(outcomes[1], **unwritable)
+
+    assert publish(pipeline.database, outcomes) == {job.id for job in claimed}
+
+    rows = [pipeline.job(job.id) for job in claimed]
+    assert [(row.status, row.error_code) for row in rows] == [
+        ("succeeded", None),
+        ("failed", "internal_error"),
+        ("succeeded", None),
+    ]
+    stored = result(pipeline, claimed[1].id)
+    assert stored is not None
+    assert "cannot be stored" in (stored.error or "")
+    assert pipeline.counted() == pipeline.recounted()

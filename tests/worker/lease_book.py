@@ -13,14 +13,22 @@ class LeaseBook(Leases):
 
     def __init__(self) -> None:
         self._book: dict[str, Held] = {}
+        self._begun: set[Held] = set()
 
     def hold(self, leases: Sequence[Held]) -> None:
         self._book |= {held.job_id: held for held in leases}
 
     def release(self, leases: Collection[Held]) -> None:
         for held in leases:
+            self._begun.discard(held)
             if self._book.get(held.job_id) == held:
                 del self._book[held.job_id]
+
+    def begin(self, held: Held) -> None:
+        self._begun.add(held)
+
+    def begun(self) -> set[Held]:
+        return set(self._begun)
 
     def report(self, figures: Mapping[str, float]) -> None:
         raise NotImplementedError("a book has no heartbeat to report by")

@@ -43,7 +43,11 @@ def hold(
     settings: Settings, worker_id: str, leases: Sequence[Held], *, in_step: bool = False
 ) -> Iterator[HolderProcess]:
     """Run a holder of these leases; it is killed at the end."""
-    plain = [[lease.job_id, lease.token, lease.entry.lane, lease.entry.entry_id] for lease in leases]
+    plain = [
+        [lease.job_id, lease.token, entry.lane, entry.entry_id]
+        for lease in leases
+        if (entry := lease.entry) is not None
+    ]
     state = "in_step" if in_step else "idle"
     with subprocess.Popen(
         [sys.executable, "-m", "tests.worker.lease_holder", worker_id, state, json.dumps(plain)],

@@ -89,10 +89,14 @@ def test_renews_the_lease_in_sql_and_the_idle_time_in_redis(case: Case) -> None:
 
 
 def test_ends_with_a_worker_that_was_killed(case: Case) -> None:
-    with hold(case.settings, "w1", [case.claimed.held]) as holder:
+    patient = case.settings.model_copy(update={"lease_seconds": 500.0})
+    case.backlog.change(case.job_id, lease_until=case.backlog.time(seconds_from_now=500))
+    with hold(patient, "w1", [case.claimed.held]) as holder:
         holder.process.kill()
 
         assert ends_within(holder.heartbeat_pid, 10)
+    # It has told of the death: nobody has to wait until the leases run out.
+    assert case.lease_left() <= 0
 
 
 def test_ends_with_a_worker_that_ends_by_itself(case: Case) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from engine.protocol import Room
 from engine.tokenizer import Tokenizer
@@ -27,6 +28,7 @@ from worker.events import Refused
 from worker.intake import Intake
 from worker.pipeline import Pipeline
 from worker.prepare import Preparer
+from worker.quarantine import Quarantine
 from worker.window import WindowLimits
 from worker.window_reader import ClosedWindow, WindowReader
 
@@ -48,6 +50,14 @@ class Desk:
             signals=self.signals,
             reader=WindowReader(consumer, LIMITS, pipeline.stopping),
             preparer=Preparer(Tokenizer.load(model), max_model_len=64, default_max_tokens=16),
+            quarantine=Quarantine(
+                pipeline,
+                database=backlog.database,
+                model=MODEL,
+                worker_id="w1",
+                lease_seconds=30,
+                max_jobs=4,
+            ),
             lease_seconds=30,
         )
 
@@ -190,9 +200,9 @@ def test_entries_that_arrive_at_shutdown_are_given_back(desk: Desk, monkeypatch:
     job_id = desk.backlog.accept(depth=10)
     read = WindowReader.take
 
-    def take(reader: WindowReader, *, seats: int, cache_tokens: int) -> ClosedWindow | None:
+    def take(reader: WindowReader, **given: Any) -> ClosedWindow | None:
         desk.pipeline.stopping.set()
-        return read(reader, seats=seats, cache_tokens=cache_tokens)
+        return read(reader, **given)
 
     monkeypatch.setattr(WindowReader, "take", take)
 
@@ -208,10 +218,10 @@ def test_goes_on_when_redis_is_back(desk: Desk, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("worker.intake._RETRY_SECONDS", 0.01)
     read, lost = WindowReader.take, threading.Semaphore(2)
 
-    def take(reader: WindowReader, *, seats: int, cache_tokens: int) -> ClosedWindow | None:
+    def take(reader: WindowReader, **given: Any) -> ClosedWindow | None:
         if lost.acquire(blocking=False):
             raise QueueUnavailable
-        return read(reader, seats=seats, cache_tokens=cache_tokens)
+        return read(reader, **given)
 
     monkeypatch.setattr(WindowReader, "take", take)
     job_id = desk.backlog.accept(depth=10)
@@ -243,3 +253,54 @@ def test_goes_on_when_the_database_is_back(desk: Desk, monkeypatch: pytest.Monke
     assert desk.backlog.job(first).status == "queued"
     (entry,) = (one for one in desk.consumer.reclaim(idle_seconds=0) if one.ticket.job_id == first)
     assert entry.lane == Lane.STANDARD
+
+
+def test_suspects_are_taken_without_the_queue_and_before_anybody_else(desk: Desk, pipeline: Pipeline) -> None:
+    desk.backlog.accept(2)
+    desk.backlog.claim(lease_seconds=-1, worker_id="dead")
+    desk.backlog.rescue()
+    suspects = [job.id for job in desk.backlog.jobs()]
+    free = desk.backlog.accept(depth=10)
+
+    with desk.running():
+        first = desk.pipeline.ready.get(timeout=20)
+        # It is alone until it has ended.
+        assert (first.job.id, len(desk.pipeline.leases.all())) == (suspects[0], 1)
+        desk.pipeline.admission.settle(Room(4, 4000), [first.cost_tokens])
+        pipeline.leases.release([first.job.held])
+        others = [desk.pipeline.ready.get(timeout=20)]
+        desk.pipeline.admission.settle(Room(4, 4000), [others[0].cost_tokens])
+        pipeline.leases.release([others[0].job.held])
+        others.append(desk.pipeline.ready.get(timeout=20))
+
+    assert {found.job.id for found in others} == {suspects[1], free}
+
+
+def test_an_error_that_nobody_foresaw_is_endured(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.tolerance._FIRST_PAUSE_SECONDS", 0)
+    read, broken = WindowReader.take, threading.Semaphore(5)
+
+    def take(reader: WindowReader, **given: Any) -> ClosedWindow | None:
+        if broken.acquire(blocking=False):
+            raise LookupError("a fault")
+        return read(reader, **given)
+
+    monkeypatch.setattr(WindowReader, "take", take)
+    job_id = desk.backlog.accept(depth=10)
+
+    with capture_logs() as logs, desk.running():
+        assert desk.pipeline.ready.get(timeout=20).job.id == job_id
+
+    assert [line["event"] for line in logs].count("intake_failed") == 5
+
+
+def test_an_error_that_comes_again_and_again_ends_intake(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.tolerance._FIRST_PAUSE_SECONDS", 0)
+
+    def take(*_: Any, **__: Any) -> None:
+        raise LookupError("a fault")
+
+    monkeypatch.setattr(WindowReader, "take", take)
+
+    with capture_logs(), pytest.raises(LookupError):
+        desk.intake.run()

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from models.job_store import JobStore
-from models.lease import Held, rescue
+from models.lease import Held
 from models.settings import Settings
 from tests.models.pipeline import MODEL
 from tests.models.pipeline import Pipeline as Backlog
 from tests.worker.waiting import eventually
-from worker.leases import Leases
+from worker.leases import MAX_RESTARTS, Leases
 from worker.progress import Progress
 
 
@@ -91,8 +91,8 @@ def test_the_loss_of_an_older_lease_does_not_touch_the_newer_one(backlog: Backlo
     backlog.accept()
     (old,) = backlog.claim(lease_seconds=-1)
     leases.hold([old.held])
-    rescue(backlog.database)
-    (new,) = backlog.claim()
+    backlog.rescue()
+    (new,) = backlog.claim_suspects()
     leases.hold([new.held])
     lost, _ = listen(leases)
 
@@ -115,13 +115,48 @@ def test_figures_are_stored_with_the_heartbeat(backlog: Backlog, leases: Leases)
     eventually(lambda: fleet.alive()[0].stats == '{"tokens_per_second":12.5}')
 
 
-def test_the_death_of_the_heartbeat_is_told(backlog: Backlog, leases: Leases) -> None:
+def heartbeat_pid(*, other_than: int | None = None) -> int:
+    """The heartbeat process, as soon as there is one that is not `other_than`."""
+    found: list[int] = []
+
+    def look() -> bool:
+        found[:] = [
+            child.pid
+            for child in multiprocessing.active_children()
+            if child.name == "heartbeat" and child.pid not in {None, other_than}
+        ]
+        return bool(found)
+
+    eventually(look)
+    return found[0]
+
+
+def test_a_heartbeat_that_dies_is_replaced_and_goes_on_with_all_that_is_held(
+    backlog: Backlog, leases: Leases
+) -> None:
+    (held,) = claim(backlog, 1)
+    lost, died = listen(leases)
+    leases.hold([held])
+    pid = heartbeat_pid()
+
+    os.kill(pid, signal.SIGKILL)
+
+    assert heartbeat_pid(other_than=pid) != pid
+    backlog.change(held.job_id, lease_until=backlog.time(seconds_from_now=-5))
+    eventually(lambda: _lease_is_short(backlog, held))
+    assert lost.empty()
+    assert not died.is_set()
+
+
+def test_the_death_of_one_heartbeat_after_another_is_told(backlog: Backlog, leases: Leases) -> None:
     (held,) = claim(backlog, 1)
     _, died = listen(leases)
-    (heartbeat,) = (child for child in multiprocessing.active_children() if child.name == "heartbeat")
-    assert heartbeat.pid is not None
 
-    os.kill(heartbeat.pid, signal.SIGKILL)
+    pid = None
+    for _ in range(MAX_RESTARTS + 1):
+        assert not died.is_set()
+        pid = heartbeat_pid(other_than=pid)
+        os.kill(pid, signal.SIGKILL)
 
     assert died.wait(20)
     leases.hold([held])

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from engine.protocol import EngineOutput, EngineRequest, FinishReason, TokenLogprobs
+from engine.protocol import EngineOutput, EngineRequest, FailureCode, FinishReason, TokenLogprobs
 from engine.sampling import SamplingParams
 from models.consumer import Consumer, Entry
 from models.job_store import JobStore
-from models.lease import ClaimedJob, WindowRecord, claim, rescue
+from models.lease import ClaimedJob, WindowRecord, claim
 from models.queue import JobQueue
 from models.signals import Signal, Signals
 from models.tables.job import JobResult, JobStatus, Lane
@@ -209,8 +209,8 @@ def test_an_answer_to_a_job_cancelled_meanwhile_is_discarded(desk: Desk) -> None
 def test_an_answer_under_a_stale_token_is_discarded_and_the_owner_keeps_the_job(desk: Desk) -> None:
     (stale,) = desk.claim()
     desk.backlog.change(stale.id, lease_until=desk.backlog.time(seconds_from_now=-5))
-    assert rescue(desk.backlog.database) == [stale.id]
-    desk.backlog.claim(stale.id, worker_id="w2", entry_id="9-9")
+    assert desk.backlog.rescue() == [stale.id]
+    desk.backlog.claim_suspects(worker_id="w2")
     desk.answer(stale)
 
     desk.publish()
@@ -246,14 +246,8 @@ def test_a_job_computed_again_in_the_next_engine_has_only_its_new_text(desk: Des
     desk.step(EngineOutput(lost.id, (7,), "half an ans"))
     desk.pipeline.events.put(EngineGone())
     desk.publish()
-    desk.backlog.dispatcher().dispatch()
-    (again,) = claim(
-        desk.backlog.database,
-        desk.consumer.read({Lane.STANDARD: 1}),
-        worker_id="w1",
-        lease_seconds=30,
-        window=WindowRecord("max_jobs", 0.0),
-    )
+    desk.backlog.change(lost.id, available_at=desk.backlog.time())
+    (again,) = desk.backlog.claim_suspects()
     desk.answer(again)
 
     desk.publish()
@@ -264,9 +258,9 @@ def test_a_job_computed_again_in_the_next_engine_has_only_its_new_text(desk: Des
     assert json.loads(result.body or "")["choices"][0]["text"] == "hi"
 
 
-def test_a_job_that_has_used_up_its_attempts_fails_when_the_engine_is_lost(desk: Desk) -> None:
+def test_a_job_with_which_the_engine_is_lost_for_the_third_time_alone_fails(desk: Desk) -> None:
     (job,) = desk.claim()
-    desk.backlog.change(job.id, attempt=10)
+    desk.backlog.change(job.id, crashes_alone=2)
     desk.pipeline.events.put(Admitted(job, REQUEST))
     desk.pipeline.events.put(EngineGone())
 
@@ -275,6 +269,54 @@ def test_a_job_that_has_used_up_its_attempts_fails_when_the_engine_is_lost(desk:
     row = desk.backlog.job(job.id)
     assert (row.status, row.error_code) == ("failed", "poison")
     assert desk.depth() == 0
+
+
+def test_a_job_that_was_out_of_memory_is_queued_again_and_one_with_another_error_fails(desk: Desk) -> None:
+    short, wrong = desk.claim(2)
+    failures: list[tuple[ClaimedJob, FailureCode]] = [(short, "out_of_memory"), (wrong, "engine_error")]
+    for job, code in failures:
+        desk.pipeline.events.put(Admitted(job, REQUEST))
+        desk.step(EngineOutput(job.id, finish_reason=FinishReason.ERROR, error="why", error_code=code))
+
+    desk.publish()
+
+    rows = [desk.backlog.job(job.id) for job in (short, wrong)]
+    assert [(row.status, row.num_retries, row.error_code) for row in rows] == [
+        ("queued", 1, None),
+        ("failed", 0, "engine_error"),
+    ]
+    assert rows[0].available_at > desk.backlog.time()
+    # The entries go, and so do the leases: the job comes back by a new one.
+    assert (desk.depth(), desk.pipeline.leases.all()) == (0, [])
+
+
+def test_an_output_of_nobody_is_dropped(desk: Desk) -> None:
+    (job,) = desk.claim()
+    desk.pipeline.events.put(Admitted(job, REQUEST))
+    desk.step(EngineOutput("job_of_nobody", (7,), "hi"))
+    desk.answer(job)
+
+    desk.publish()
+
+    assert desk.backlog.job(job.id).status == "succeeded"
+
+
+def test_an_output_of_a_choice_that_was_not_asked_for_fails_its_job_alone(desk: Desk) -> None:
+    broken, other = desk.claim(2)
+    desk.pipeline.events.put(Admitted(broken, REQUEST))
+    desk.step(EngineOutput(broken.id, (7,), "hi", choice=5))
+    desk.step(EngineOutput(broken.id, (8,), " again"))
+    desk.answer(other)
+
+    desk.publish()
+
+    rows = [desk.backlog.job(job.id) for job in (broken, other)]
+    assert [(row.status, row.error_code) for row in rows] == [
+        ("failed", "internal_error"),
+        ("succeeded", None),
+    ]
+    # The engine is told to go no further.
+    assert desk.pipeline.aborts.get_nowait() == broken.held
 
 
 def test_an_answer_that_cannot_be_written_fails_alone(desk: Desk) -> None:

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
+from models.backoff import Backoff
 from models.database import Database
 from models.lease import ClaimedJob
 from models.migrate import migrate
@@ -67,9 +68,9 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     """Counts the tries to commit."""
     counted = threading.Semaphore(0)
 
-    def publish(database: Database, outcomes: Sequence[Outcome]) -> set[str]:
+    def publish(database: Database, outcomes: Sequence[Outcome], *, backoff: Backoff) -> set[str]:
         counted.release()
-        return commit(database, outcomes)
+        return commit(database, outcomes, backoff=backoff)
 
     monkeypatch.setattr("worker.publish.publish", publish)
     monkeypatch.setattr("worker.publish._FIRST_RETRY_SECONDS", 0.05)

@@ -6,10 +6,13 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from models.errors import QueueUnavailable
+from models.fleet import Fleet, WorkerCard
 from models.signals import Signal, Signals
 from models.tables.job import Lane
+from models.tables.worker import Worker
 from tests.models.pipeline import MODEL
 from tests.models.pipeline import Pipeline as Backlog
 from tests.services.redis_server import ValkeyServer
@@ -98,8 +101,15 @@ def test_entries_that_somebody_keeps_alive_stay(backlog: Backlog, upkeep: Upkeep
     assert backlog.job(job_id).dispatched_at is not None
 
 
-def test_jobs_whose_lease_ran_out_are_rescued_and_published(backlog: Backlog, upkeep: Upkeep) -> None:
+def test_jobs_that_their_worker_lost_sight_of_are_rescued_and_published(
+    backlog: Backlog, upkeep: Upkeep
+) -> None:
     job_id = backlog.accept()
+    Fleet(backlog.database).join(WorkerCard("w1", "host", 1, MODEL, 64, "cpu", "0"))
+    # Alive, however long this test takes.
+    later = backlog.time(seconds_from_now=500)
+    with backlog.database.transaction() as session:
+        session.get_one(Worker, "w1").heartbeat_at = later
     backlog.claim(lease_seconds=-1)
 
     with running(upkeep):
@@ -108,6 +118,19 @@ def test_jobs_whose_lease_ran_out_are_rescued_and_published(backlog: Backlog, up
     assert backlog.delivered() == [job_id]
     job = backlog.job(job_id)
     assert (job.status, job.attempt, job.owner) == ("queued", 1, None)
+
+
+def test_jobs_of_a_worker_that_crashed_become_suspects_and_their_pollers_are_told(
+    backlog: Backlog, upkeep: Upkeep, valkey_server: ValkeyServer
+) -> None:
+    told: list[str] = []
+    backlog.accept(4)
+    backlog.claim(lease_seconds=-1, worker_id="dead")
+
+    with listening(valkey_server, Signal.DONE, told.extend), running(upkeep):
+        eventually(lambda: len(told) == 4)
+
+    assert {(job.status, job.isolation) for job in backlog.jobs()} == {("queued", 2)}
 
 
 def test_overdue_jobs_expire_and_their_pollers_are_told(
@@ -152,14 +175,45 @@ def test_a_chore_that_cannot_be_done_does_not_hinder_the_others(backlog: Backlog
         eventually(lambda: backlog.queue.depth(MODEL, Lane.STANDARD) == 1)
 
 
-def test_a_defect_in_a_chore_is_not_hidden(upkeep: Upkeep) -> None:
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors that nobody foresaw cost no pause."""
+    monkeypatch.setattr("worker.tolerance._FIRST_PAUSE_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_defect_in_a_chore_is_endured_for_a_while_and_not_hidden(upkeep: Upkeep) -> None:
+    tries: list[None] = []
+
     def fail() -> None:
+        tries.append(None)
         raise ZeroDivisionError
 
     upkeep.also(0.01, fail)
 
-    with pytest.raises(ZeroDivisionError):
+    with capture_logs() as logs, pytest.raises(ZeroDivisionError):
         upkeep.run(threading.Event())
+
+    assert len(tries) == 6
+    assert [line["event"] for line in logs].count("chore_failed") == 6
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_chore_that_is_done_at_last_has_its_patience_back(upkeep: Upkeep) -> None:
+    tries = threading.Semaphore(0)
+    num_tries = 0
+
+    def fail_but_every_third_time() -> None:
+        nonlocal num_tries
+        num_tries += 1
+        tries.release()
+        if num_tries % 3:
+            raise ZeroDivisionError
+
+    upkeep.also(0.01, fail_but_every_third_time)
+
+    with capture_logs(), running(upkeep):
+        assert all(tries.acquire(timeout=20) for _ in range(12))
 
 
 def test_a_callers_own_chore_is_done_every_so_often(upkeep: Upkeep) -> None:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import structlog
 
+from models.backoff import Backoff
 from models.chore_lease import ChoreLeases
 from models.consumer import Consumer
 from models.dispatch import Dispatcher
@@ -79,6 +80,7 @@ class House:
             dispatcher=Dispatcher(self._database, self._queue, model=model, depth=settings.dispatch_depth),
             signals=self._signals,
             lease_seconds=settings.lease_seconds,
+            crash_backoff=Backoff(settings.crash_backoff_seconds),
         )
 
 

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 import structlog
 
 from engine.checkpoint import locate_checkpoint
-from engine.config import EngineConfig
 from engine.engine import prepare_engine
 from engine.placement import place
 from engine.token_bytes import TokenBytes
@@ -26,6 +25,7 @@ from models.settings import Settings
 from models.signals import Listener, Signal
 from models.version import headrace_version
 from worker.connections import Connections
+from worker.engine_config import engine_config
 from worker.engine_keeper import EngineKeeper
 from worker.gauge import Gauge
 from worker.intake import Intake
@@ -222,31 +222,6 @@ class Runtime:
             device=place(engine_config(self._settings))[0].type,
             version=headrace_version(),
         )
-
-
-def engine_config(settings: Settings) -> EngineConfig:
-    """Translate the settings into the engine's own."""
-    return EngineConfig(
-        model=settings.model,
-        cache_dir=settings.checkpoint_dir,
-        max_num_seqs=settings.limits.max_num_seqs,
-        max_model_len=settings.max_model_len,
-        max_num_batched_tokens=settings.max_num_batched_tokens,
-        kv_cache_bytes=settings.kv_cache_bytes,
-        block_size=settings.block_size,
-        host_cache_bytes=settings.host_cache_bytes,
-        prefix_caching=settings.prefix_caching,
-        admission=settings.admission,
-        batching=settings.batching,
-        quantize=settings.quantize,
-        num_threads=settings.num_threads,
-        device=settings.device,
-        dtype=settings.dtype,
-        attention=settings.attention,
-        overlap=settings.overlap,
-        cuda_graphs=settings.cuda_graphs,
-        half_batches=settings.half_batches,
-    )
 
 
 def _tried(do: Callable[[], object]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from engine.config import EngineConfig
 from models.settings import Settings
-from worker.runtime import engine_config
+from worker.engine_config import engine_config
 
 #: What the engine's own configuration has under another name, or not as a setting.
 _ELSEWHERE = {"cache_dir"}

@@ -266,10 +266,10 @@ def test_suspects_are_taken_without_the_queue_and_before_anybody_else(desk: Desk
         first = desk.pipeline.ready.get(timeout=20)
         # It is alone until it has ended.
         assert (first.job.id, len(desk.pipeline.leases.all())) == (suspects[0], 1)
-        desk.pipeline.admission.settle(Room(4, 4000), [first.cost_tokens])
+        desk.pipeline.admission.settle(Room(4, 4000), [first.need])
         pipeline.leases.release([first.job.held])
         others = [desk.pipeline.ready.get(timeout=20)]
-        desk.pipeline.admission.settle(Room(4, 4000), [others[0].cost_tokens])
+        desk.pipeline.admission.settle(Room(4, 4000), [others[0].need])
         pipeline.leases.release([others[0].job.held])
         others.append(desk.pipeline.ready.get(timeout=20))
 

@@ -28,6 +28,19 @@ from tests.services.redis_server import RedisServer, ValkeyServer
 
 #: Variables that are meant for the tests.
 _FOR_TESTS = frozenset({"HEADRACE_TEST_CACHE", "HEADRACE_BENCH_DATA"})
+#: Folders by what their tests cost, the cheapest first; files beside them come before all.
+_FOLDERS = ("models", "api", "cli", "engine", "bench", "worker", "acceptance")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Fast tests first: what is broken shows soon."""
+    root = Path(__file__).parent
+
+    def cost(item: pytest.Item) -> int:
+        folder = item.path.relative_to(root).parts[0]
+        return _FOLDERS.index(folder) if folder in _FOLDERS else -1
+
+    items.sort(key=cost)
 
 
 @pytest.fixture(autouse=True, scope="session")

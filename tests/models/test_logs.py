@@ -49,7 +49,7 @@ import logging
 from models.logs import configure_logging
 from models.settings import Settings
 configure_logging(Settings(log_format="json"))
-log = logging.getLogger("some.library")
+log = logging.getLogger("some.package")
 log.info("hidden")
 log.warning("%s turns\\n", "the mill")
 try:
@@ -68,7 +68,7 @@ def test_what_libraries_log_is_json_too() -> None:
     assert (warned["event"], warned["level"], warned["logger"]) == (
         "the mill turns",
         "warning",
-        "some.library",
+        "some.package",
     )
     assert (failed["event"], failed["level"]) == ("it broke", "error")
     assert "ZeroDivisionError" in failed["exception"]

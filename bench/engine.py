@@ -7,7 +7,7 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import transformers
 from bench.ceiling import measure_flop_per_second, token_work
 from bench.line_up import CONTENDERS, LineUp, ready
 from bench.measurement import measure
+from bench.names import names_of
 from bench.peer import PeerError
 from bench.quiet import QuietWatch
 from bench.report import Report, build_report, to_json
@@ -133,10 +134,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     data = os.environ.get("HEADRACE_BENCH_DATA") or "generated"
     add("--data", default=data, help="a folder with bench_conv_256.jsonl and its like, or: generated")
     add("--alone", action="store_true", help="one sequence at a time: few lines, and who is worth it")
-    add("--workloads", type=_names(KINDS), default=list(KINDS), help=f"of {', '.join(KINDS)}")
+    add("--workloads", type=names_of(KINDS), default=list(KINDS), help=f"of {', '.join(KINDS)}")
     add(
         "--contenders",
-        type=_names(CONTENDERS),
+        type=names_of(CONTENDERS),
         help=f"of {', '.join(CONTENDERS)}; default: all whose environment is made",
     )
     add("--lines", type=_at_least_one, help="only the first lines")
@@ -161,19 +162,6 @@ def _at_least_one(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
     return number
-
-
-def _names(known: Collection[str]) -> Callable[[str], list[str]]:
-    """Reads names separated by commas, each of them a known one."""
-
-    def read(text: str) -> list[str]:
-        names = [name.strip() for name in text.split(",")]
-        for name in names:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"no {name!r}; known are {', '.join(known)}")
-        return names
-
-    return read
 
 
 def _only_the_tables() -> None:

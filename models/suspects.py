@@ -6,7 +6,8 @@ free of everything else. Suspects are few and rare, and an index holds only them
 
 from __future__ import annotations
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import Session
 
 from models.database import Database, now
 from models.lease import ClaimedJob, Grant
@@ -25,12 +26,7 @@ def claim_suspects(database: Database, grant: Grant, *, model: str, max_jobs: in
     with database.transaction() as session:
         rows = session.execute(
             select(Job.id, Job.isolation)
-            .where(
-                Job.model == model,
-                Job.status == JobStatus.QUEUED,
-                Job.isolation > 0,
-                Job.available_at <= now(session),
-            )
+            .where(*_due(session, model))
             .order_by(Job.available_at, Job.id)
             .limit(_CHUNK)
             .with_for_update(skip_locked=True)
@@ -42,14 +38,14 @@ def claim_suspects(database: Database, grant: Grant, *, model: str, max_jobs: in
 def has_suspects(database: Database, *, model: str) -> bool:
     """Say whether a suspect is due; cheap, and locks nothing."""
     with database.reading() as session:
-        due = (
-            select(Job.id)
-            .where(
-                Job.model == model,
-                Job.status == JobStatus.QUEUED,
-                Job.isolation > 0,
-                Job.available_at <= now(session),
-            )
-            .limit(1)
-        )
-        return session.scalar(due) is not None
+        return session.scalar(select(Job.id).where(*_due(session, model)).limit(1)) is not None
+
+
+def _due(session: Session, model: str) -> tuple[ColumnElement[bool], ...]:
+    """The conditions of `ix_jobs_suspects`, and that the pause after a crash is over."""
+    return (
+        Job.model == model,
+        Job.status == JobStatus.QUEUED,
+        Job.isolation > 0,
+        Job.available_at <= now(session),
+    )

@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,6 +17,7 @@ from pathlib import Path
 from bench.cuda.finding import SectionReport, Task, table, to_json
 from bench.cuda.setting import kernels_to_try, settings_to_try
 from bench.cuda.supervisor import Supervisor
+from bench.names import names_of
 from engine.config import DeviceName
 
 #: What the engine cannot do without, under the names that pip knows them by.
@@ -154,21 +155,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--device", choices=("cuda", "cpu"), default="cuda", help="cpu is for trying the command out")
-    add("--models", type=_names(_MODELS), default=["1b", "8b"], help=f"of {', '.join(_MODELS)}")
-    add("--sections", type=_names(_SECTIONS), default=list(_SECTIONS), help=f"of {', '.join(_SECTIONS)}")
+    add("--models", type=names_of(_MODELS), default=["1b", "8b"], help=f"of {', '.join(_MODELS)}")
+    add("--sections", type=names_of(_SECTIONS), default=list(_SECTIONS), help=f"of {', '.join(_SECTIONS)}")
     add("--dtype", choices=("bfloat16", "float32"), help="default: bfloat16, on a CPU float32")
     add("--minutes", type=float, default=7.5, help="for all of it; what is left then is not exercised")
     return parser.parse_args(arguments)
-
-
-def _names(known: Sequence[str]) -> Callable[[str], list[str]]:
-    """Reads names separated by commas, each of them a known one."""
-
-    def read(text: str) -> list[str]:
-        names = [name.strip() for name in text.split(",")]
-        for name in names:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"no {name!r}; known are {', '.join(known)}")
-        return names
-
-    return read

@@ -87,6 +87,8 @@ def test_decodes_are_replayed_in_the_next_size_and_prompts_are_not(
 
 def test_replayed_step_writes_nowhere_but_where_its_tokens_belong(engine: TorchEngine) -> None:
     """Rows of padding write to the last slot of the cache, or to somebody's block."""
+    # No token is below zero. What an engine before this one left in the same memory may be the very tokens.
+    cache_of(engine).layer(0)[0].fill_(-1)
     for index in range(3):
         engine.add(greedy_request(str(index), random_prompt(20, seed=index), 9))
     engine.step()
@@ -122,6 +124,5 @@ def test_tables_of_a_longer_step_are_not_left_behind(engine: TorchEngine, networ
 
 
 def snapshot(engine: TorchEngine) -> torch.Tensor:
-    """The keys [block, slot] as bits, since what was never written may not be a number."""
-    keys = cache_of(engine).layer(0)[0][:, :, 0, 0]
-    return keys.clone().view(torch.int32)
+    """The keys [block, slot]."""
+    return cache_of(engine).layer(0)[0][:, :, 0, 0].clone()

@@ -4,7 +4,8 @@ Every row (one new token of one sequence) and KV head is an item of work, comput
 sequence's own blocks in an order that depends on its length alone; so a row's result is the
 same, bit for bit, whoever is in the batch and however the prompt was cut.
 
-Each loaded stretch of keys or values serves up to three query heads of its group.
+Each loaded stretch of keys or values serves up to three query heads of its group. While a block is
+computed the next one is fetched, wherever it lies; without that, waiting for memory takes half the time.
 
     keys    [block, head, width, slot]     scores of 16 slots are summed up together
     values  [block, head, slot, width]     32 numbers of a value are summed up together
@@ -15,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from engine.attention.micro_kernel import float_of_bits, product_kernel
+from engine.attention.micro_kernel import address_of, float_of_bits, product_kernel_ahead
 
 #: Slots whose scores are computed together; a block holds a multiple of it.
 SCORE_STRETCH = 16
@@ -26,8 +27,8 @@ VALUE_STRETCH = 32
 FAST_MATH = {"nnan", "nsz", "arcp", "contract", "reassoc"}
 _f32 = np.float32
 
-_score3, _score2, _score1 = (product_kernel(n, stretch=SCORE_STRETCH, chains=2) for n in (3, 2, 1))
-_weigh3, _weigh2, _weigh1 = (product_kernel(n, stretch=VALUE_STRETCH, chains=1) for n in (3, 2, 1))
+_score3, _score2, _score1 = (product_kernel_ahead(n, stretch=SCORE_STRETCH, chains=2) for n in (3, 2, 1))
+_weigh3, _weigh2, _weigh1 = (product_kernel_ahead(n, stretch=VALUE_STRETCH, chains=1) for n in (3, 2, 1))
 
 
 @njit(fastmath=FAST_MATH, inline="always", error_model="numpy")
@@ -52,35 +53,46 @@ def exponential(x):  # type: ignore[no-untyped-def]
 
 
 @njit(fastmath=FAST_MATH, error_model="numpy")
-def _score(query, keys, place, scores, first):  # type: ignore[no-untyped-def]
-    """Scores of every head of the group against one block; `place` is where its keys start."""
+def _score(query, keys, place, scores, first, ahead):  # type: ignore[no-untyped-def]
+    """Scores of every head of the group against one block; `place` is where its keys start.
+
+    `ahead` is the address of the block to be read next.
+    """
     group, width = query.shape
     length, slots = scores.shape[1], keys.shape[3]
     for stretch in range(0, slots, SCORE_STRETCH):
+        later = ahead + stretch * 4
         for head in range(0, group, 3):
             a, at = head * width, head * length + first + stretch
             if group - head >= 3:
-                _score3(query, a, width, keys, place + stretch, slots, width, scores, at, length, False)
+                _score3(
+                    query, a, width, keys, place + stretch, slots, width, scores, at, length, False, later
+                )
             elif group - head == 2:
-                _score2(query, a, width, keys, place + stretch, slots, width, scores, at, length, False)
+                _score2(
+                    query, a, width, keys, place + stretch, slots, width, scores, at, length, False, later
+                )
             else:
-                _score1(query, a, width, keys, place + stretch, slots, width, scores, at, length, False)
+                _score1(
+                    query, a, width, keys, place + stretch, slots, width, scores, at, length, False, later
+                )
 
 
 @njit(fastmath=FAST_MATH, error_model="numpy")
-def _weigh(scores, first, count, values, place, out, more):  # type: ignore[no-untyped-def]
-    """Add one block's values, weighed, to every head of the group."""
+def _weigh(scores, first, count, values, place, out, more, ahead):  # type: ignore[no-untyped-def]
+    """Add one block's values, weighed, to every head of the group; `ahead` as in `_score`."""
     group, width = out.shape
     length = scores.shape[1]
     for stretch in range(0, width, VALUE_STRETCH):
+        later = ahead + stretch * 4
         for head in range(0, group, 3):
             a, at = head * length + first, head * width + stretch
             if group - head >= 3:
-                _weigh3(scores, a, length, values, place + stretch, width, count, out, at, width, more)
+                _weigh3(scores, a, length, values, place + stretch, width, count, out, at, width, more, later)
             elif group - head == 2:
-                _weigh2(scores, a, length, values, place + stretch, width, count, out, at, width, more)
+                _weigh2(scores, a, length, values, place + stretch, width, count, out, at, width, more, later)
             else:
-                _weigh1(scores, a, length, values, place + stretch, width, count, out, at, width, more)
+                _weigh1(scores, a, length, values, place + stretch, width, count, out, at, width, more, later)
 
 
 @njit(fastmath=FAST_MATH, error_model="numpy")
@@ -120,6 +132,21 @@ def store(new_keys, new_values, slots, keys, values):  # type: ignore[no-untyped
                 values[block, head, offset, at] = new_values[row, head, at]
 
 
+@njit(error_model="numpy")
+def _place(table, at, head, kept):  # type: ignore[no-untyped-def]
+    """Where one head of a sequence's block starts in `kept`, keys or values, in numbers."""
+    return (np.int64(table[at]) * kept.shape[1] + head) * (kept.shape[2] * kept.shape[3])
+
+
+@njit(error_model="numpy")
+def _first_keys(item, keys, tables, rows, window):  # type: ignore[no-untyped-def]
+    """The address of what an item of work reads first."""
+    sequences, lengths, order = rows
+    row, head = order[item // keys.shape[1]], item % keys.shape[1]
+    begin = max(0, lengths[row] - window)
+    return address_of(keys, _place(tables[sequences[row]], begin // keys.shape[3], head, keys))
+
+
 @njit(parallel=True, fastmath=FAST_MATH, nogil=True, error_model="numpy")
 def attend(query, keys, values, tables, rows, scoring, num_parts, out):  # type: ignore[no-untyped-def]
     """Answer the queries [rows, heads, width] into `out` [rows, heads, value width].
@@ -146,17 +173,24 @@ def attend(query, keys, values, tables, rows, scoring, num_parts, out):  # type:
             for member in range(group):
                 for at in range(width):
                     scaled[member, at] = query[row, head * group + member, at] * scale
-            for first in range(begin // block_size * block_size, end, block_size):
-                place = (np.int64(table[first // block_size]) * num_kv_heads + head) * width * block_size
-                _score(scaled, keys, place, scores, first)
+            blocks = range(begin // block_size, (end - 1) // block_size + 1)
+            for at in blocks:
+                if at + 1 < blocks.stop:
+                    ahead = address_of(keys, _place(table, at + 1, head, keys))
+                else:
+                    ahead = address_of(values, _place(table, blocks.start, head, values))
+                _score(scaled, keys, _place(table, at, head, keys), scores, at * block_size, ahead)
             for member in range(group):
                 sink = sinks[head * group + member : head * group + member + 1]
                 _softmax(scores[member], begin, end, softcap, sink)
-            for first in range(begin // block_size * block_size, end, block_size):
-                skipped = max(0, begin - first)
-                place = (np.int64(table[first // block_size]) * num_kv_heads + head) * block_size
-                place = (place + skipped) * padded_width
-                count = min(block_size, end - first) - skipped
-                _weigh(scores, first + skipped, count, values, place, answer, first > begin)
+            for at in blocks:
+                if at + 1 < blocks.stop:
+                    ahead = address_of(values, _place(table, at + 1, head, values))
+                else:
+                    ahead = _first_keys(min(item + num_parts, num_items - 1), keys, tables, rows, window)
+                first = max(begin, at * block_size)
+                place = _place(table, at, head, values) + (first - at * block_size) * padded_width
+                count = min((at + 1) * block_size, end) - first
+                _weigh(scores, first, count, values, place, answer, first > begin, ahead)
             for member in range(group):
                 out[row, head * group + member] = answer[member, : out.shape[2]]

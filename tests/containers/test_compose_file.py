@@ -59,10 +59,11 @@ def test_a_secret_has_no_default(name: str) -> None:
 def test_secrets_come_from_nowhere_else() -> None:
     text = json.dumps(read_document())
 
-    settings = re.findall(r'"(\w*(?:PASSWORD|KEY|SECRET|AUTH)\w*)": "([^"]*)"', text)
+    settings = re.findall(r'"\w*(?:PASSWORD|KEY|SECRET|AUTH)\w*": "([^"]*)"', text)
+    variables = re.findall(r"\$\{\w*(?:PASSWORD|KEY)\w*[^}]*\}", text)
 
     assert settings
-    assert all(re.fullmatch(r"\$\{\w+:\?[^}]+\}", value) for _, value in settings)
+    assert all(re.fullmatch(r"\$\{\w+:\?[^}]+\}", value) for value in [*settings, *variables])
     assert not re.search(r"://\w*:(?!\$\{)", text)
 
 

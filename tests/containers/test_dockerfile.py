@@ -56,6 +56,7 @@ def test_an_index_for_torch_is_an_argument_without_a_default() -> None:
 
 
 def test_all_that_pip_fetches_is_pinned() -> None:
+    assert "constraints.txt" in dockerfile.copied_sources()
     assert any("PIP_CONSTRAINT=/build/constraints.txt" in line for line in dockerfile.arguments_of("ENV"))
 
     lines = (REPOSITORY / "constraints.txt").read_text().split()

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from models.fleet import Fleet, WorkerCard
 from models.lease import WindowRecord, claim
 from models.settings import Settings
 from models.tables.job import Lane
+from models.tables.worker import Worker
 from tests.cli.process import ends_within
 from tests.models.pipeline import MODEL
 from tests.models.pipeline import Pipeline as Backlog
@@ -155,6 +157,33 @@ def test_outlives_a_redis_that_is_away(case: Case) -> None:
         for _ in range(3):
             before = case.backlog.job(case.job_id).lease_until
             eventually(lambda before=before: case.backlog.job(case.job_id).lease_until != before)  # type: ignore[misc]
+
+
+def test_tells_when_it_saw_the_worker_compute(case: Case) -> None:
+    def row() -> Worker:
+        with case.backlog.database.reading() as session:
+            return session.get_one(Worker, "w1")
+
+    def two_beats_later() -> Worker:
+        for _ in range(2):
+            before = row().heartbeat_at
+            eventually(lambda before=before: row().heartbeat_at != before)  # type: ignore[misc]
+        return row()
+
+    Fleet(case.backlog.database).join(WorkerCard("w1", "host", 1, MODEL, 512, "cpu", "0"))
+    with hold(case.settings, "w1", [case.claimed.held]) as holder:
+        assert two_beats_later().progress_at is None
+        holder.step()
+        eventually(lambda: row().progress_at is not None)
+        computed_at = row().progress_at
+        # It is no longer computing.
+        assert two_beats_later().progress_at == computed_at
+
+    with hold(case.settings, "w1", [case.claimed.held], in_step=True):
+        eventually(lambda: row().progress_at != computed_at)
+        computed_at = row().progress_at
+        # The same step goes on.
+        eventually(lambda: row().progress_at != computed_at)
 
 
 def test_tells_a_stopped_process_from_a_running_one() -> None:

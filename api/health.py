@@ -41,7 +41,9 @@ class Readiness(Reply):
     )
     workers: int
     workers_by_model: dict[str, int]
-    stuck: list[str] = Field(description="Models whose jobs wait while none is taken and nothing is computed.")
+    stuck: list[str] = Field(
+        description="Models whose jobs wait while none is taken and nothing is computed."
+    )
     reasons: list[str]
 
 

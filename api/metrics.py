@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from flask import Blueprint, Response, request
-from prometheus_client import CollectorRegistry
+from flask import Blueprint, Response
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
 from api.openapi import operation
@@ -39,10 +38,9 @@ _COUNTERS: Mapping[Incident, tuple[str, str]] = {
 @blueprint.get("/metrics")
 @operation("Report figures in the form of Prometheus.", media="text/plain", needs_key=False)
 def metrics() -> Response:
-    registry = CollectorRegistry()
-    registry.register(_Figures(survey(services())))
-    encode, media = choose_encoder(request.headers.get("Accept", ""))
-    return Response(encode(registry), content_type=media)
+    # The form that every version reads; the library answers some Accept headers with an exception.
+    text = generate_latest(_Figures(survey(services())))
+    return Response(text, content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 class _Figures(Collector):

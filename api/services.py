@@ -74,9 +74,7 @@ class Services:
             batches=BatchStore(database),
             keys=keys,
             fleet=Fleet(database),
-            watchdog=Watchdog(
-                database, models=settings.allowed_models, stuck_seconds=settings.stuck_seconds
-            ),
+            watchdog=Watchdog(database, models=settings.allowed_models, stuck_seconds=settings.stuck_seconds),
             signals=Signals(url, settings.redis_namespace),
             waiter=Waiter(
                 url,

@@ -1,4 +1,4 @@
-"""Which parts are there, and whether work goes on: what `/readyz` and `/metrics` tell, each in its own form."""
+"""Which parts are there, and whether work goes on: what `/readyz` and `/metrics` tell in their own forms."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Fleet:
             )
 
     def beat(self, worker_id: str, stats: Mapping[str, float], *, has_progressed: bool = False) -> None:
-        """Keep a worker alive and store its latest figures, and whether it has computed since the last time."""
+        """Keep a worker alive; store its latest figures, and whether it has computed since the last time."""
         with self._database.transaction() as session:
             at = now(session)
             values: dict[str, object] = {"heartbeat_at": at, "stats": dump_json(stats)}

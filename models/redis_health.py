@@ -1,4 +1,4 @@
-"""How Redis is, by its own account and by a write: one that answers may be full, read-only, or forget keys."""
+"""How Redis is, by its own account and by a write: one that answers may be full, or forget keys."""
 
 from __future__ import annotations
 

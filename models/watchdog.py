@@ -33,7 +33,7 @@ class Pulse:
 
 
 class Watchdog:
-    """Looks after the models that are accepted. Cheap however many jobs there are. Raises DatabaseUnavailable."""
+    """Looks at the models that are accepted; cheap with any number of jobs. Raises DatabaseUnavailable."""
 
     def __init__(self, database: Database, *, models: Sequence[str], stuck_seconds: float) -> None:
         self._database = database

@@ -22,7 +22,9 @@ FAILURE: dict[str, Any] = {"status": JobStatus.FAILED, "body": None, "error": "{
 
 def counted(database: Database) -> dict[tuple[str, str], int]:
     with database.reading() as session:
-        return {(incident.value, model): number for (incident, model), number in read_incidents(session).items()}
+        return {
+            (incident.value, model): number for (incident, model), number in read_incidents(session).items()
+        }
 
 
 def take(pipeline: Pipeline, *entries: Entry) -> list[str]:
@@ -90,7 +92,9 @@ def test_the_result_of_a_worker_that_lost_its_job_is_stale(pipeline: Pipeline) -
     assert counted(pipeline.database) == {("stale_result", MODEL): 3}
 
 
-@pytest.mark.parametrize("values", [{}, FAILURE, {**FAILURE, "may_retry": False}], ids=["ok", "retry", "failed"])
+@pytest.mark.parametrize(
+    "values", [{}, FAILURE, {**FAILURE, "may_retry": False}], ids=["ok", "retry", "failed"]
+)
 def test_a_commit_whose_reply_was_lost_is_no_stale_result(pipeline: Pipeline, values: dict[str, Any]) -> None:
     pipeline.accept()
     (job,) = pipeline.claim()

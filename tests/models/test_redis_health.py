@@ -75,7 +75,9 @@ def test_what_was_written_for_the_look_goes_by_itself(
 
 def test_a_user_that_may_not_see_the_memory_is_served(any_redis_server: RedisServer) -> None:
     with any_redis_server.client() as client:
-        client.acl_setuser("headrace", enabled=True, passwords=["+secret"], keys=["*"], commands=["+@all", "-info"])
+        client.acl_setuser(
+            "headrace", enabled=True, passwords=["+secret"], keys=["*"], commands=["+@all", "-info"]
+        )
     queue = JobQueue(any_redis_server.url.replace("unix://", "unix://headrace:secret@"), "test")
 
     found = queue.health()

@@ -39,7 +39,13 @@ def claimed(pipeline: Pipeline, seconds_ago: float, *, model: str = MODEL) -> No
         times = {"opened_at": at, "closed_at": at}
         session.add(
             Window(
-                id=new_id("window"), worker_id="w", model=model, reason="idle", num_jobs=1, num_tokens=1, **times
+                id=new_id("window"),
+                worker_id="w",
+                model=model,
+                reason="idle",
+                num_jobs=1,
+                num_tokens=1,
+                **times,
             )
         )
 

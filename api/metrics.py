@@ -44,16 +44,15 @@ def metrics() -> Response:
 
 
 class _Figures(Collector):
-    """A survey as metrics. What needs the database is left out while it is away."""
+    """A survey as metrics. What needs the database has no samples while it is away."""
 
     def __init__(self, found: Survey) -> None:
         self._found = found
 
     def collect(self) -> Iterator[Metric]:
         yield from self._parts()
-        if self._found.can_accept:
-            yield from self._models()
-            yield from self._incidents()
+        yield from self._models()
+        yield from self._incidents()
 
     def _parts(self) -> Iterator[Metric]:
         redis = self._found.redis

@@ -85,9 +85,7 @@ def _queued_since(session: Session, model: str, at: datetime) -> datetime | None
 def _running_since(session: Session) -> dict[str, datetime]:
     # As many rows as all engines together have seats.
     rows = session.execute(
-        select(Job.model, func.min(Job.started_at))
-        .where(_is(JobStatus.RUNNING), Job.lease_until.is_not(None))
-        .group_by(Job.model)
+        select(Job.model, func.min(Job.started_at)).where(_is(JobStatus.RUNNING)).group_by(Job.model)
     )
     return {model: since for model, since in rows if since is not None}
 

@@ -196,7 +196,9 @@ def test_no_look_reads_the_table_of_jobs(pipeline: Pipeline) -> None:
     rows += [{**columns, "id": f"job_late{i}", "available_at": later} for i in range(3000)]
     with pipeline.database.transaction() as session:
         session.execute(insert(Job), rows)
-        session.execute(text("ANALYZE"))
+        if not pipeline.database.is_sqlite:
+            # Which keeps its statistics by itself, a little later.
+            session.execute(text("ANALYZE"))
 
     with recorded(pipeline.database) as statements:
         look(pipeline)

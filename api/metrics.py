@@ -31,7 +31,7 @@ _COUNTERS: Mapping[Incident, tuple[str, str]] = {
         "headrace_duplicate_entries_acknowledged",
         "Queue entries dropped because the job had been taken from another entry.",
     ),
-    Incident.POISON: ("headrace_poison", "Jobs that failed as poison: alone in every crash of their worker."),
+    Incident.POISON: ("headrace_poison", "Jobs that failed as poison: nothing else ran in three crashes."),
 }
 
 

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from models.consumer import Entry
 from models.database import Database, now
+from models.failpoints import failpoint
 from models.ids import new_id
 from models.incidents import count_incidents
 from models.job_error import JobError
@@ -96,8 +97,10 @@ def claim(
         claimed = grant.take(session, by_id, may_take=lambda job: job.isolation == 0)
         models = {job.id: job.model for job in claimed}
         doubled = [entry.ticket.job_id for entry in entries if by_id[entry.ticket.job_id] is not entry]
-        count_incidents(session, Incident.DUPLICATE_ENTRY, [models[id] for id in doubled if id in models])
-        return claimed
+        count_incidents(session, Incident.DUPLICATE_ENTRY, [models[one] for one in doubled if one in models])
+        failpoint("claim_before_commit")
+    failpoint("claim_after_commit")
+    return claimed
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from sqlalchemy import insert
 
 from models.backoff import RETRY_BACKOFF, Backoff
 from models.database import UNWRITABLE, Database
+from models.failpoints import failpoint
 from models.incidents import count_incidents
 from models.job_error import JobError
 from models.lease import UNHELD
@@ -116,7 +117,9 @@ def _publish(database: Database, outcomes: Sequence[Outcome], backoff: Backoff) 
             job.model for one in outcomes if (job := found.get(one.job_id)) is not None and job.discards(one)
         ]
         count_incidents(session, Incident.STALE_RESULT, discarded)
-        return {job.id for job in moved}
+        failpoint("publish_before_commit")
+    failpoint("publish_after_commit")
+    return {job.id for job in moved}
 
 
 def _retry(job: Job, at: datetime, backoff: Backoff) -> Move:

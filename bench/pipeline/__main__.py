@@ -21,8 +21,8 @@ from models.logs import configure_logging
 from models.settings import load_settings
 
 _DATABASES = ("sqlite", "postgresql")
-#: Jobs of the run that does not count.
-_NUM_WARM_UP_JOBS = 50
+#: Most jobs of the run that does not count.
+_MAX_WARM_UP_JOBS = 50
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +46,7 @@ def _measure(database: str, options: argparse.Namespace) -> list[Row]:
     ways = {"one by one": None, f"lists of {options.list_size}": options.list_size}
     runs: dict[str, list[Run]] = {way: [] for way in ways}
     with _house(database, options) as house:
-        _run(house, "warm-up", _NUM_WARM_UP_JOBS, options, None)
+        _run(house, "warm-up", min(options.jobs, _MAX_WARM_UP_JOBS), options, None)
         for repeat in range(options.repeats):
             for way, list_size in ways.items():
                 print(f"{database}: {way} …", file=sys.stderr, flush=True)

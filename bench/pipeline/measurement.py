@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.pipeline.answers import Stored, await_stored, check_answers
+from bench.pipeline.cpu import cpu_seconds
 from bench.pipeline.house import House
 from bench.pipeline.submission import Submitter
 
@@ -21,6 +22,8 @@ class Run:
     done_per_second: float
     median_seconds: float
     p95_seconds: float
+    #: Processor time for one job, by part, in milliseconds.
+    cpu_milliseconds: Mapping[str, float]
     #: Processes of this machine that computed or wanted to, on average over the minute before.
     load: float
 
@@ -42,10 +45,11 @@ def measure_run(house: House, prompts: Sequence[str], *, num_connections: int, l
 
     Raises RuntimeError for a wrong, missing or doubled answer, ChildFailed for a part that died for good.
     """
-    load = os.getloadavg()[0]
+    load, before = os.getloadavg()[0], cpu_seconds()
     submitter = Submitter(house.port, house.key, num_connections=num_connections)
     accepted = submitter.hand_in(prompts, list_size=list_size)
     await_stored(house.database, look=lambda: house.supervisor.poll(0.0))
+    spent = cpu_seconds() - before
     stored = check_answers(house.database, accepted)
     waits = sorted(each.seconds for each in stored)
     return Run(
@@ -54,6 +58,7 @@ def measure_run(house: House, prompts: Sequence[str], *, num_connections: int, l
         done_per_second=len(stored) / _span_seconds(stored),
         median_seconds=statistics.median(waits),
         p95_seconds=waits[int(0.95 * (len(waits) - 1))],
+        cpu_milliseconds={part: 1000 * seconds / len(stored) for part, seconds in spent.items()},
         load=load,
     )
 

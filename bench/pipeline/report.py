@@ -16,6 +16,9 @@ _HEAD = (
     "done/s",
     "median s to stored",
     "p95 s to stored",
+    "CPU ms a job: api",
+    "worker",
+    "all",
     "load",
 )
 
@@ -40,6 +43,9 @@ def _line(row: Row) -> str:
         f"{row.median(lambda run: run.done_per_second):.0f}",
         f"{row.median(lambda run: run.median_seconds):.2f}",
         f"{row.median(lambda run: run.p95_seconds):.2f}",
+        f"{row.median(lambda run: run.cpu_milliseconds['api']):.1f}",
+        f"{row.median(lambda run: run.cpu_milliseconds['worker']):.1f}",
+        f"{row.median(lambda run: sum(run.cpu_milliseconds.values())):.1f}",
         f"{row.median(lambda run: run.load):.1f}",
     ]
     return f"| {' | '.join(cells)} |"

@@ -23,11 +23,11 @@ def live():
     print(os.getpid(), flush=True)
     match sys.stdin.buffer.raw.read(1):
         case b"k": os.kill(os.getpid(), signal.SIGKILL)
-        case b"w": time.sleep(60)
+        case b"w": time.sleep(300)
         case b"t":
             signal.signal(signal.SIGTERM, lambda *_: os._exit(5))
             print("waits", flush=True)
-            time.sleep(60)
+            time.sleep(300)
     return 3
 
 sys.exit(SpareFork(live, Path(sys.argv[1])).run())
@@ -89,4 +89,4 @@ def test_a_life_does_not_survive_its_parent(tmp_path: Path) -> None:
         pid = int(said(process))
         process.kill()
 
-        assert ends_within(pid, 60)
+        assert ends_within(pid, 30)

@@ -11,6 +11,7 @@ from bench.pipeline.answers import Stored, await_stored, check_answers
 from bench.pipeline.cpu import cpu_seconds
 from bench.pipeline.house import House
 from bench.pipeline.submission import Submitter
+from cli.supervisor import Supervisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def measure_run(house: House, prompts: Sequence[str], *, num_connections: int, l
     load, before = os.getloadavg()[0], cpu_seconds()
     submitter = Submitter(house.port, house.key, num_connections=num_connections)
     accepted = submitter.hand_in(prompts, list_size=list_size)
-    await_stored(house.database, look=lambda: house.supervisor.poll(0.0))
+    await_stored(house.database, look=lambda: _look_after(house.supervisor))
     spent = cpu_seconds() - before
     stored = check_answers(house.database, accepted)
     waits = sorted(each.seconds for each in stored)
@@ -61,6 +62,12 @@ def measure_run(house: House, prompts: Sequence[str], *, num_connections: int, l
         cpu_milliseconds={part: 1000 * seconds / len(stored) for part, seconds in spent.items()},
         load=load,
     )
+
+
+def _look_after(supervisor: Supervisor) -> None:
+    supervisor.poll(0.0)
+    if supervisor.stop_requested:
+        raise RuntimeError("told to stop")
 
 
 def _span_seconds(stored: Sequence[Stored]) -> float:

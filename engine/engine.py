@@ -113,6 +113,9 @@ class TorchEngine:
     def room(self) -> Room:
         return self._scheduler.room()
 
+    def ids(self) -> frozenset[str]:
+        return frozenset(self._requests)
+
     def has_work(self) -> bool:
         return bool(self._requests) or self._runner.has_steps_under_way
 

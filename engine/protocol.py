@@ -173,6 +173,9 @@ class Engine(Protocol):
     def room(self) -> Room:
         """What is free, with all waiting requests counted as seated."""
 
+    def ids(self) -> frozenset[str]:
+        """The requests that have been added and have not ended."""
+
     def has_work(self) -> bool:
         """Whether `step()` has anything to do."""
 

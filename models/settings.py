@@ -95,7 +95,7 @@ class Settings(EngineSettings):
     default_max_tokens: int = Field(default=1024, ge=1)
 
     #: Entries that a lane keeps in Redis, in windows; the rest waits in SQL, where order is still open.
-    dispatch_windows: int = Field(default=4, ge=1)
+    dispatch_windows: int = Field(default=3, ge=1)
     lease_seconds: float = Field(default=30.0, gt=0)
     #: Pause of a job, and up to half as long again, after a crash of a worker that ran nothing else.
     crash_backoff_seconds: float = Field(default=30.0, ge=0)

@@ -10,7 +10,7 @@ import structlog
 from engine.protocol import DeviceLost, Engine, RequestRejected, Room
 from models.lease import Held
 from worker.engine_keeper import EngineKeeper
-from worker.events import Admitted, Dropped, EngineGone, ReadyJob, Refused, Stepped
+from worker.events import Admitted, Dropped, EngineGone, ReadyJob, Refused, RollCall, Stepped
 from worker.gauge import Gauge
 from worker.meter import Meter
 from worker.pipeline import Pipeline
@@ -20,6 +20,8 @@ _log = structlog.get_logger()
 
 #: How long an idle engine waits for a job before it looks around.
 _IDLE_SECONDS = 0.1
+#: How often publish is told whom the engine has.
+_ROLL_SECONDS = 1.0
 
 
 class EngineLoop:
@@ -45,6 +47,7 @@ class EngineLoop:
         self._again: list[ReadyJob] = []
         #: Claims that were aborted: one may be, while its job is still on its way here.
         self._aborted: set[Held] = set()
+        self._roll_at = time.monotonic() + _ROLL_SECONDS
 
     @property
     def _engine(self) -> Engine:
@@ -70,6 +73,7 @@ class EngineLoop:
         self._gauge.look(self._engine)
         self._abort_asked()
         self._admit()
+        self._call_roll()
         return not self._engine.has_work() or self._step()
 
     def _step(self) -> bool:
@@ -112,6 +116,16 @@ class EngineLoop:
             wait = False
             self._add(ready)
             self._pipeline.admission.settle(self._engine.room(), [ready.need])
+
+    def _call_roll(self) -> None:
+        """Say whom the engine has, so that an answer that will never come is not waited for.
+
+        Not while publish is behind: it has something better to do, and the queue to it has a bound.
+        """
+        at = time.monotonic()
+        if at >= self._roll_at and self._pipeline.events.empty() and self._pipeline.leases.begun():
+            self._roll_at = at + _ROLL_SECONDS
+            self._pipeline.events.put(RollCall(self._engine.ids()))
 
     def _add(self, ready: ReadyJob) -> None:
         if ready.job.held in self._aborted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -16,7 +17,8 @@ from tests.services.server_process import ServerProcess
 class RedisServer:
     """A running redis-server that keeps nothing on disk."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = environment
         self._binary = self.find_binary()
         # Not below pytest's folder: a socket path may have little more than 100 bytes.
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-redis-"))
@@ -69,7 +71,9 @@ class RedisServer:
         self._socket.unlink(missing_ok=True)
         settings = {"port": "0", "unixsocket": str(self._socket), "dir": str(self._folder), "save": ""}
         arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
-        process = ServerProcess([self._binary, *arguments], log=self._folder / "log")
+        process = ServerProcess(
+            [self._binary, *arguments], log=self._folder / "log", environment=self._environment
+        )
         process.wait_until(self._answers)
         return process
 

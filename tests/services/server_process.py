@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 _START_SECONDS = 30.0
@@ -15,7 +16,14 @@ _LOOK_AGAIN_SECONDS = 0.02
 class ServerProcess:
     """One running server. Its output goes to a file, which is quoted if it does not start."""
 
-    def __init__(self, command: Sequence[str], *, log: Path, user: str | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        log: Path,
+        user: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -24,6 +32,7 @@ class ServerProcess:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=log.parent,
+                env={**os.environ, **(environment or {})},
                 user=user,
                 group=user,
                 extra_groups=None if user is None else [],

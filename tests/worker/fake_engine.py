@@ -36,6 +36,8 @@ class Mark(Enum):
     BUG = auto()
     #: `add` ends with an error that the engine does not know.
     UNFIT = auto()
+    #: It runs, and its outputs never come.
+    SILENT = auto()
 
 
 class FakeEngine:
@@ -92,11 +94,14 @@ class FakeEngine:
                 del self._running[output.id]
                 self.ended_at[output.id] = self.num_steps
         self._aborted.clear()
-        return outputs
+        return [output for output in outputs if self._marks.get(output.id) is not Mark.SILENT]
 
     def room(self) -> Room:
         booked = sum(len(request.token_ids) + request.max_tokens for request, _ in self._running.values())
         return Room(self._limits.max_num_seqs - len(self._running), self._limits.num_cache_tokens - booked)
+
+    def ids(self) -> frozenset[str]:
+        return frozenset(self._running)
 
     def has_work(self) -> bool:
         return bool(self._running)

@@ -30,7 +30,7 @@ def claimed(job_id: str = "job_a", **values: Any) -> ClaimedJob:
         "body": '{"prompt":"Hello"}',
         "lane": Lane.STANDARD,
         "seed": 7,
-        "deadline_at": None,
+        "deadline_seconds": None,
         "created_at": CREATED_AT,
     }
     return ClaimedJob(held=lease, **{**fields, **values})

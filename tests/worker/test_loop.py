@@ -13,7 +13,7 @@ from tests.worker.fake_engine import FakeEngine, Mark
 from tests.worker.job_examples import ready
 from tests.worker.waiting import eventually
 from worker.engine_keeper import MAX_LOSSES, EngineKeeper
-from worker.events import Admitted, Dropped, EngineGone, Event, ReadyJob, Refused, Stepped
+from worker.events import Admitted, Dropped, EngineGone, Event, ReadyJob, Refused, RollCall, Stepped
 from worker.gauge import Gauge
 from worker.loop import EngineLoop
 from worker.meter import Meter
@@ -231,6 +231,20 @@ def test_a_drain_ends_in_time(pipeline: Pipeline) -> None:
 
     assert endings(events) == {}
     assert engine.has_work()
+
+
+def test_publish_is_told_whom_the_engine_still_has(pipeline: Pipeline) -> None:
+    engine = FakeEngine(marks={"job_a": Mark.SILENT})
+    feed(pipeline, ready("job_a"), ready("job_b", num_steps=1))
+
+    with running(pipeline, engine) as events:
+        eventually(lambda: any(isinstance(event, RollCall) for event in events))
+
+    roll = next(event for event in events if isinstance(event, RollCall))
+    before = events[: events.index(roll)]
+    assert [event.job.id for event in before if isinstance(event, Admitted)] == ["job_a", "job_b"]
+    assert endings(before) == {"job_b": FinishReason.LENGTH}
+    assert roll.ids == frozenset()
 
 
 def test_an_idle_engine_is_not_stepped(pipeline: Pipeline) -> None:

@@ -89,6 +89,9 @@ class MarkedEngine:
         booked = sum(run.num_booked_tokens for run in self._runs.values())
         return Room(self._limits.max_num_seqs - len(self._runs), self._limits.num_cache_tokens - booked)
 
+    def ids(self) -> frozenset[str]:
+        return frozenset(self._runs)
+
     def has_work(self) -> bool:
         return bool(self._runs)
 

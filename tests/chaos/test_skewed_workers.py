@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def worker_of(house: House, clock: FakedTime) -> Iterator[subprocess.Popen[bytes
     """A worker on a machine with this clock."""
     with (house.settings.data_dir / "skewed.log").open("ab") as log:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "bench.marked_worker"],
+            [sys.executable, "-m", "tests.chaos.skewed_worker"],
             cwd=house.settings.data_dir,
             env={
                 **os.environ,
@@ -49,33 +49,34 @@ def worker_of(house: House, clock: FakedTime) -> Iterator[subprocess.Popen[bytes
 
 
 def await_all(house: House, *workers: subprocess.Popen[bytes]) -> dict[int, str]:
-    """Wait until all of these take jobs, and return their ids by their process's."""
+    """Wait until all of these take jobs and their heartbeats beat; return their ids by their process's."""
 
     def alive() -> dict[int, str]:
         log = (house.settings.data_dir / "skewed.log").read_text()
         assert all(worker.poll() is None for worker in workers), log
-        return {card.pid: card.id for card in Fleet(house.database).alive()}
+        return {card.pid: card.id for card in Fleet(house.database).alive() if card.stats}
 
     eventually(lambda: alive().keys() >= {worker.pid for worker in workers}, within_seconds=PATIENCE_SECONDS)
     return alive()
 
 
 def test_workers_whose_clocks_are_wrong_lose_no_lease_and_expire_nothing(
-    house: House, tmp_path: Path
+    make_house: Callable[..., House], tmp_path: Path
 ) -> None:
+    house = make_house(lease_seconds=4.0)
     ahead = FakedTime(tmp_path / "ahead", offset_seconds=HOUR)
     behind = FakedTime(tmp_path / "behind", offset_seconds=-HOUR)
     api = house.start_api()
     with worker_of(house, ahead) as first, worker_of(house, behind) as second:
         ids = await_all(house, first, second)
         # Longer than a lease, and done before the deadline by every clock but one that is an hour ahead.
-        texts = [house.prompt("[slow:4]") for _ in range(16)]
+        texts = [house.prompt("[slow:6]") for _ in range(16)]
         batch = api.submit({"requests": [{**house.body(text), "deadline": 1800} for text in texts]})
         jobs = house.jobs()
         house.asked |= {job.id: texts[job.line or 0] for job in jobs}
         # One whose deadline comes while it runs.
         text = house.prompt("[slow:600]")
-        overdue = api.submit({**house.body(text), "deadline": 8})["id"]
+        overdue = api.submit({**house.body(text), "deadline": 10})["id"]
 
         house.finish()
 

@@ -211,7 +211,8 @@ class Consumer:
         try:
             pending: Any = self._redis.xpending_range(stream, GROUP, "-", "+", _PAGE, consumername=name)
             ids = [row["message_id"] for row in pending]
-            return _entries(lane, self._redis.xclaim(stream, GROUP, self.name, 0, ids)) if ids else []
+            taken: Any = self._redis.xclaim(stream, GROUP, self.name, 0, ids) if ids else ()
+            return _entries(lane, taken)
         except redis.ResponseError as error:
             if not _lost_group(error):
                 raise

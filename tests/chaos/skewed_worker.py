@@ -13,7 +13,7 @@ def _sleep(seconds: float) -> None:
 
 
 # libfaketime takes the end of a sleep, which Python tells by the monotonic clock, for a time of day.
-time.sleep = _sleep
+time.sleep = _sleep  # type: ignore[assignment]
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 
 import pytest
 
@@ -11,9 +12,9 @@ from tests.worker.waiting import eventually
 
 
 class TestFrozen:
-    @pytest.fixture
-    def database_url(self, any_database_url: str) -> str:
-        return any_database_url
+    @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+    def database_url(self, request: pytest.FixtureRequest) -> str:
+        return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url"))
 
     def test_of_a_worker_frozen_past_its_leases_nothing_counts_any_more(self, house: House) -> None:
         # It has computed, and stands still before it can say so.
@@ -42,13 +43,15 @@ class TestFrozen:
         assert house.num_runs(more) == [1, 1, 1]
 
 
-def test_a_computation_that_holds_the_interpreter_keeps_its_lease(house: House) -> None:
+def test_a_computation_that_holds_the_interpreter_keeps_its_lease(make_house: Callable[..., House]) -> None:
+    # Long enough for a heartbeat process that shares the machine.
+    house = make_house(lease_seconds=3.0)
     worker = house.start_worker()
     # This one would take the job as soon as its lease ran out.
     house.start_worker(max_num_seqs=1)
     api = house.start_api()
 
-    ids = house.ask(api, marks=f"[hold-gil:{2.5 * house.settings.lease_seconds}]")
+    ids = house.ask(api, marks=f"[hold-gil:{2 * house.settings.lease_seconds}]")
 
     house.check()
     assert [(job.attempt, job.token) for job in house.jobs(ids)] == [(1, 1)]

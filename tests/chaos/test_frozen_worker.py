@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
 from tests.chaos.house import PATIENCE_SECONDS, House
+from tests.chaos.part import Part
 from tests.worker.waiting import eventually
+from worker.heartbeat import process_state
 
 
 class TestFrozen:
@@ -22,7 +26,7 @@ class TestFrozen:
         api = house.start_api()
         ids = house.ask(api)
         house.await_hit("compute_after_step")
-        frozen.send(signal.SIGSTOP)
+        eventually(lambda: _is_caught_without_locks(house, frozen), within_seconds=PATIENCE_SECONDS)
         second = house.start_worker()
         house.finish(ids)
         (stored,) = house.jobs(ids)
@@ -41,6 +45,24 @@ class TestFrozen:
         more = house.ask(api, 3)
         house.check()
         assert house.num_runs(more) == [1, 1, 1]
+
+
+def _is_caught_without_locks(house: House, worker: Part) -> bool:
+    """Stop a worker, and let it go on if it is in the middle of a transaction on SQLite.
+
+    Nobody could write then, until its heartbeat kills it.
+    """
+    worker.send(signal.SIGSTOP)
+    eventually(lambda: process_state(worker.pid) == "T", within_seconds=PATIENCE_SECONDS)
+    if not house.database.is_sqlite:
+        return True
+    with closing(sqlite3.connect(house.database.engine.url.database or "", timeout=0)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            worker.send(signal.SIGCONT)
+            return False
+    return True
 
 
 def test_a_computation_that_holds_the_interpreter_keeps_its_lease(make_house: Callable[..., House]) -> None:

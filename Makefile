@@ -5,7 +5,7 @@ PYTHON ?= python3
 TORCH_INDEX_URL ?=
 # What is installed beside the program: `triton` brings the attention kernel for CUDA, and its tests.
 EXTRAS ?= dev
-# More arguments for `make up` and `make bench`, as in: make up ARGS="--port 9000"
+# More arguments for `make up`, `make bench` and `make bench-pipeline`, as in: make up ARGS="--port 9000"
 ARGS ?=
 
 VENV := .venv
@@ -27,11 +27,11 @@ ISOLATED := env $(foreach name,$(CALLERS),-u $(name))
 # Threads that wait must not spin: tests of several processes share the machine's cores.
 TEST := $(ISOLATED) OMP_WAIT_POLICY=passive HEADRACE_TEST_CACHE='$(CURDIR)/.cache/models' $(BIN)/python -m pytest -q
 
-.PHONY: help install demo test acceptance bench peers up lint format clean
+.PHONY: help install demo test acceptance bench bench-pipeline peers up lint format clean
 .DELETE_ON_ERROR:
 
 help:
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: $(STAMP) ## make .venv and install everything pinned into it
 
@@ -51,6 +51,9 @@ acceptance: $(STAMP) ## the longer proofs
 
 bench: $(STAMP) ## measure the engine; HEADRACE_BENCH_DATA names a folder with the load, else one is generated
 	@$(ISOLATED) OMP_WAIT_POLICY=passive $(BIN)/python -m bench.engine --cache-dir '$(CURDIR)/.cache/models' $(ARGS)
+
+bench-pipeline: $(STAMP) ## measure jobs a second from accept to stored, with an engine that answers at once
+	@$(ISOLATED) $(BIN)/python -m bench.pipeline $(ARGS)
 
 peers: $(PEERS)/vllm/.installed $(PEERS)/llama.cpp/.installed ## make environments for vLLM and llama.cpp, which `make bench` then measures too
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session, load_only
 
 from models.database import Database
@@ -56,8 +55,11 @@ class JobStore:
     def find(self, project_id: str, job_id: str) -> JobRecord:
         """Return a job. Raises JobNotFound."""
         with self._database.reading() as session:
-            _require(session, project_id, job_id)
-            return _records(session, [job_id])[0]
+            # One statement for both questions: every hand-in and every look comes through here.
+            records = _records(session, Job.id == job_id, Job.project_id == project_id)
+        if not records:
+            raise JobNotFound
+        return records[0]
 
     def is_finished(self, project_id: str, job_id: str) -> bool:
         """Say whether a job has reached a final status; cheap, for polling. Raises JobNotFound."""
@@ -101,7 +103,8 @@ class JobStore:
                 _require(session, project_id, after)
                 statement = statement.where(Job.id < after)
             ids = session.scalars(statement.order_by(Job.id.desc()).limit(limit + 1)).all()
-            return _records(session, ids[:limit]), len(ids) > limit
+            found = {record.job.id: record for record in _records(session, Job.id.in_(ids[:limit]))}
+            return [found[job_id] for job_id in ids[:limit]], len(ids) > limit
 
     def cancel(self, project_id: str, job_id: str) -> JobStatus:
         """Cancel a job at once and return the status it had; a cancelled one stays as it is.
@@ -132,15 +135,14 @@ def _require(session: Session, project_id: str, job_id: str) -> Job:
     return job
 
 
-def _records(session: Session, job_ids: Sequence[str]) -> list[JobRecord]:
+def _records(session: Session, *conditions: ColumnElement[bool]) -> list[JobRecord]:
     rows = session.execute(
         select(Job, JobRequest, JobResult, Window)
         .join(JobRequest, JobRequest.job_id == Job.id)
         .outerjoin(JobResult, JobResult.job_id == Job.id)
         .outerjoin(Window, Window.id == Job.window_id)
-        .where(Job.id.in_(job_ids))
+        .where(*conditions)
         # What the client sent may be long, and is not shown.
         .options(load_only(JobRequest.job_id, JobRequest.metadata_text, raiseload=True))
     ).all()
-    found = {row[0].id: JobRecord(*row) for row in rows}
-    return [found[job_id] for job_id in job_ids]
+    return [JobRecord(*row) for row in rows]

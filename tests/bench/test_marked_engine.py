@@ -133,6 +133,14 @@ def test_a_slow_one_stays_and_holds_up_nobody(engine: MarkedEngine) -> None:
     assert time.monotonic() - began_at >= 0.2
 
 
+def test_a_slow_one_says_all_but_its_last_token_at_once(engine: MarkedEngine) -> None:
+    engine.add(ask("[slow:100][tokens:3]"))
+
+    steps = [[output.text for output in engine.step()] for _ in range(3)]
+
+    assert steps == [["[slow:100][tokens:3]"], ["."], []]
+
+
 def test_one_that_is_cancelled_ends_at_the_next_step(engine: MarkedEngine) -> None:
     engine.add(ask("[slow:100]", "a"))
     assert engine.step() == []

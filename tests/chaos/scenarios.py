@@ -85,10 +85,7 @@ SCENARIOS = (
     Promise(
         12,
         "Redis comes back empty",
-        (
-            "tests/chaos/test_redis_outage.py::test_a_restart_without_a_file_is_made_up_for_from_sql",
-            "tests/chaos/test_redis_outage.py::test_at_no_step_of_a_job_does_it_matter_that_redis_forgets",
-        ),
+        ("tests/chaos/test_redis_outage.py::test_at_no_step_of_a_job_does_it_matter_that_redis_forgets",),
     ),
     Promise(
         13,
@@ -108,7 +105,11 @@ SCENARIOS = (
         "Redis may evict keys",
         ("tests/api/test_health.py::test_a_redis_that_may_evict_the_queue_is_named_for_as_long_as_it_may",),
     ),
-    Promise(16, "Redis answers slowly", ("tests/chaos/test_redis_outage.py::TestSlow",)),
+    Promise(
+        16,
+        "Redis answers slowly",
+        ("tests/chaos/test_redis_outage.py::test_answers_do_not_wait_for_a_slow_redis",),
+    ),
     Promise(
         17,
         "the database is away when a job comes in",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from http import HTTPStatus
 from typing import Literal
 
 from flask import Blueprint, Response, current_app, jsonify
+from pydantic import Field
 
 from api.openapi import build_document, operation
 from api.replies import Reply, reply
-from api.services import Services, services
-from models.errors import DatabaseUnavailable, QueueUnavailable, StartupError
-from models.migrate import require_migrated
+from api.services import services
+from api.survey import Survey, survey
+from models.redis_health import RedisHealth
 from models.version import headrace_version
 
 blueprint = Blueprint("health", __name__)
@@ -36,9 +36,14 @@ class Readiness(Reply):
     status: Literal["ok", "degraded", "unavailable"]
     database: Literal["ok", "unavailable"]
     migrations: Literal["ok", "unknown", "missing"]
-    redis: Literal["ok", "unavailable"]
+    redis: Literal["ok", "degraded", "unavailable"] = Field(
+        description="`degraded`: takes no writes, or may evict what waits."
+    )
     workers: int
     workers_by_model: dict[str, int]
+    stuck: list[str] = Field(
+        description="Models whose jobs wait while none is taken and nothing is computed."
+    )
     reasons: list[str]
 
 
@@ -57,9 +62,9 @@ def version() -> Response:
 @blueprint.get("/readyz")
 @operation("Say which parts are there.", replies=(Readiness,), errors=(503,), needs_key=False)
 def readyz() -> Response:
-    found = _look(services())
-    unavailable = found.status == "unavailable"
-    return reply(found, status=HTTPStatus.SERVICE_UNAVAILABLE if unavailable else HTTPStatus.OK)
+    found = survey(services())
+    status = HTTPStatus.OK if found.can_accept else HTTPStatus.SERVICE_UNAVAILABLE
+    return reply(_readiness(found), status=status)
 
 
 @blueprint.get("/openapi.json")
@@ -68,51 +73,27 @@ def openapi() -> Response:
     return jsonify(build_document(current_app, version=headrace_version()))
 
 
-def _look(house: Services) -> Readiness:
-    redis, reasons = _look_at_redis(house)
-    try:
-        require_migrated(house.database)
-        workers = Counter(worker.model for worker in house.fleet.alive())
-    except DatabaseUnavailable:
-        reasons.append("the database does not answer")
-        return _unavailable(database="unavailable", migrations="unknown", redis=redis, reasons=reasons)
-    except StartupError as error:
-        reasons.append(error.message)
-        return _unavailable(database="ok", migrations="missing", redis=redis, reasons=reasons)
-    by_model = {name: workers[name] for name in house.settings.allowed_models}
-    reasons += [f"no worker of {name} is alive" for name, number in by_model.items() if number == 0]
+def _readiness(found: Survey) -> Readiness:
+    by_model = {pulse.model: pulse.num_workers for pulse in found.pulses}
     return Readiness(
-        status="degraded" if reasons else "ok",
-        database="ok",
-        migrations="ok",
-        redis=redis,
+        status=_status(found),
+        database=found.database,
+        migrations=found.migrations,
+        redis=_redis(found.redis),
         workers=sum(by_model.values()),
         workers_by_model=by_model,
-        reasons=reasons,
+        stuck=found.stuck,
+        reasons=list(found.reasons),
     )
 
 
-def _look_at_redis(house: Services) -> tuple[Literal["ok", "unavailable"], list[str]]:
-    try:
-        house.queue.ping()
-    except QueueUnavailable:
-        return "unavailable", ["Redis does not answer"]
-    return "ok", []
+def _status(found: Survey) -> Literal["ok", "degraded", "unavailable"]:
+    if not found.can_accept:
+        return "unavailable"
+    return "degraded" if found.reasons else "ok"
 
 
-def _unavailable(
-    *,
-    database: Literal["ok", "unavailable"],
-    migrations: Literal["unknown", "missing"],
-    redis: Literal["ok", "unavailable"],
-    reasons: list[str],
-) -> Readiness:
-    return Readiness(
-        status="unavailable",
-        database=database,
-        migrations=migrations,
-        redis=redis,
-        workers=0,
-        workers_by_model={},
-        reasons=reasons,
-    )
+def _redis(health: RedisHealth) -> Literal["ok", "degraded", "unavailable"]:
+    if not health.answers:
+        return "unavailable"
+    return "degraded" if health.faults else "ok"

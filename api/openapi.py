@@ -33,6 +33,8 @@ class Operation:
     headers: Mapping[str, str] = field(default_factory=dict)
     errors: tuple[int, ...] = ()
     needs_key: bool = True
+    #: In which form it answers, unless with an error.
+    media: str = "application/json"
 
     @property
     def statuses_of_errors(self) -> tuple[int, ...]:
@@ -96,7 +98,7 @@ def _describe(rule: Rule, found: Operation) -> dict[str, Any]:
         "tags": [rule.endpoint.partition(".")[0]],
         "parameters": [*_path_parameters(rule), *_query_parameters(found), *_header_parameters(found)],
         "responses": {
-            str(found.status): _answer(found.status, found.replies),
+            str(found.status): _answer(found.status, found.replies, found.media),
             **{str(status): _answer(status, (ErrorReply,)) for status in found.statuses_of_errors},
         },
         "security": [{"key": []}] if found.needs_key else [],
@@ -128,9 +130,11 @@ def _header_parameters(found: Operation) -> Iterable[dict[str, Any]]:
     ]
 
 
-def _answer(status: int, shapes: tuple[type[BaseModel], ...]) -> dict[str, Any]:
+def _answer(
+    status: int, shapes: tuple[type[BaseModel], ...], media: str = "application/json"
+) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": HTTPStatus(status).phrase}
-    answer["content"] = _json(shapes) if shapes else {"application/json": {}}
+    answer["content"] = _json(shapes) if shapes else {media: {}}
     return answer
 
 

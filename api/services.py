@@ -22,6 +22,7 @@ from models.presence import require_database
 from models.queue import JobQueue
 from models.settings import Settings
 from models.signals import Signal, Signals
+from models.watchdog import Watchdog
 
 _log = structlog.get_logger()
 
@@ -42,6 +43,7 @@ class Services:
     batches: BatchStore
     keys: KeyRing
     fleet: Fleet
+    watchdog: Watchdog
     signals: Signals
     waiter: Waiter
 
@@ -72,6 +74,7 @@ class Services:
             batches=BatchStore(database),
             keys=keys,
             fleet=Fleet(database),
+            watchdog=Watchdog(database, models=settings.allowed_models, stuck_seconds=settings.stuck_seconds),
             signals=Signals(url, settings.redis_namespace),
             waiter=Waiter(
                 url,

@@ -6,9 +6,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
 
 from models.database import Database, now
 from models.strict_json import dump_json
@@ -61,14 +62,14 @@ class Fleet:
                 )
             )
 
-    def beat(self, worker_id: str, stats: Mapping[str, float]) -> None:
-        """Keep a worker alive and store its latest figures."""
+    def beat(self, worker_id: str, stats: Mapping[str, float], *, has_progressed: bool = False) -> None:
+        """Keep a worker alive; store its latest figures, and whether it has computed since the last time."""
         with self._database.transaction() as session:
-            session.execute(
-                update(Worker)
-                .where(Worker.id == worker_id)
-                .values(heartbeat_at=now(session), stats=dump_json(stats))
-            )
+            at = now(session)
+            values: dict[str, object] = {"heartbeat_at": at, "stats": dump_json(stats)}
+            if has_progressed:
+                values["progress_at"] = at
+            session.execute(update(Worker).where(Worker.id == worker_id).values(**values))
 
     def tokens_per_second(self, model: str) -> float | None:
         """Return what all workers of a model compute in a second by their own account; None if unknown."""
@@ -84,10 +85,13 @@ class Fleet:
     def alive(self) -> list[Worker]:
         """Return the workers with a fresh heartbeat, oldest first."""
         with self._database.reading() as session:
-            fresh = now(session) - timedelta(seconds=ALIVE_SECONDS)
-            return list(
-                session.scalars(select(Worker).where(Worker.heartbeat_at >= fresh).order_by(Worker.id))
-            )
+            return alive_workers(session, now(session))
+
+
+def alive_workers(session: Session, at: datetime) -> list[Worker]:
+    """Return the workers whose heartbeat was fresh at a time, oldest first."""
+    fresh = at - timedelta(seconds=ALIVE_SECONDS)
+    return list(session.scalars(select(Worker).where(Worker.heartbeat_at >= fresh).order_by(Worker.id)))
 
 
 def _rate(stats: str | None) -> float | None:

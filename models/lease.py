@@ -18,13 +18,18 @@ from models.consumer import Entry
 from models.database import Database, now
 from models.failpoints import failpoint
 from models.ids import new_id
+from models.incidents import count_incidents
 from models.job_error import JobError
 from models.move import Move, move_jobs
+from models.tables.incident import Incident
 from models.tables.job import Job, JobRequest, JobResult, JobStatus, Lane
 from models.tables.worker import Window
 
 #: How a job ends when its worker publishes; anything else ends a lease from outside.
 _ENDED_BY_WORKER = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.EXPIRED})
+
+#: Whoever finds a job like this under an entry holds a second entry for it.
+_TAKEN = frozenset({JobStatus.RUNNING, JobStatus.SUCCEEDED, JobStatus.FAILED})
 
 #: What a job looks like when nobody holds it.
 UNHELD = {"owner": None, "lease_until": None, "entry_id": None, "dispatched_at": None}
@@ -91,6 +96,9 @@ def claim(
     grant = Grant(worker_id, lease_seconds, window)
     with database.transaction() as session:
         claimed = grant.take(session, by_id, may_take=lambda job: job.isolation == 0)
+        models = {job.id: job.model for job in claimed}
+        doubled = [entry.ticket.job_id for entry in entries if by_id[entry.ticket.job_id] is not entry]
+        count_incidents(session, Incident.DUPLICATE_ENTRY, [models[one] for one in doubled if one in models])
         failpoint("claim_before_commit")
     failpoint("claim_after_commit")
     return claimed
@@ -109,11 +117,15 @@ class Grant:
     ) -> list[ClaimedJob]:
         """Give those of these jobs that are queued and pass to the worker, in the order of `entries`.
 
-        One that is overdue expires instead, and one that cannot be read fails alone.
+        One that is overdue expires instead, and one that cannot be read fails alone. Entries of jobs that
+        were taken before are counted.
         """
         window_id = new_id("window")
+        taken_before: list[str] = []
 
         def decide(job: Job, at: datetime) -> Move | None:
+            if job.status in _TAKEN and entries[job.id] is not None:
+                taken_before.append(job.model)
             if job.status != JobStatus.QUEUED or not may_take(job):
                 return None
             if job.deadline_at is not None and job.deadline_at <= at:
@@ -128,6 +140,7 @@ class Grant:
         taken = [jobs[job_id] for job_id in entries if job_id in jobs and job_id not in unreadable]
         if taken:
             session.add(self._window(window_id, taken, now(session)))
+        count_incidents(session, Incident.DUPLICATE_ENTRY, taken_before)
         return [_claimed(job, entries[job.id], texts[job.id]) for job in taken]
 
     def _lease(self, job: Job, at: datetime, entry: Entry | None, window_id: str) -> dict[str, object]:
@@ -145,6 +158,7 @@ class Grant:
         return Window(
             id=window_id,
             worker_id=self.worker_id,
+            model=jobs[0].model,
             reason=self.window.reason,
             num_jobs=len(jobs),
             num_tokens=sum(job.cost_tokens for job in jobs),

@@ -12,9 +12,11 @@ from sqlalchemy import insert
 from models.backoff import RETRY_BACKOFF, Backoff
 from models.database import UNWRITABLE, Database
 from models.failpoints import failpoint
+from models.incidents import count_incidents
 from models.job_error import JobError
 from models.lease import UNHELD
 from models.move import Move, move_jobs
+from models.tables.incident import Incident
 from models.tables.job import FINAL_STATUSES, Job, JobResult, JobStatus
 
 _log = structlog.get_logger()
@@ -53,12 +55,28 @@ class Outcome:
     since_first_token_seconds: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A job as its outcome found it."""
+
+    model: str
+    token: int
+    status: JobStatus
+
+    def discards(self, outcome: Outcome) -> bool:
+        """Say whether an outcome came too late. One that is stored already came twice, after a lost reply."""
+        if self.token != outcome.token:
+            return True
+        is_queued_again = outcome.may_retry and self.status == JobStatus.QUEUED
+        return not is_queued_again and self.status not in (JobStatus.RUNNING, outcome.status)
+
+
 def publish(database: Database, outcomes: Sequence[Outcome], *, backoff: Backoff = RETRY_BACKOFF) -> set[str]:
     """Store results in one transaction and return the ids of the jobs that they ended, or queued again.
 
     What is missing from the return value was cancelled, or belongs to another worker by now; its
-    result is discarded. A result that the database does not take fails its job alone. Only after this has
-    returned may the entries be acknowledged.
+    result is discarded, and counted. A result that the database does not take fails its job alone. Only
+    after this has returned may the entries be acknowledged.
     """
     try:
         return _publish(database, outcomes, backoff)
@@ -74,8 +92,10 @@ def publish(database: Database, outcomes: Sequence[Outcome], *, backoff: Backoff
 def _publish(database: Database, outcomes: Sequence[Outcome], backoff: Backoff) -> set[str]:
     # By claim, not by job: after an outage one worker may publish for two claims of the same job at once.
     by_claim = {(outcome.job_id, outcome.token): outcome for outcome in outcomes}
+    found: dict[str, _Found] = {}
 
     def finish(job: Job, at: datetime) -> Move | None:
+        found[job.id] = _Found(job.model, job.token, JobStatus(job.status))
         outcome = by_claim.get((job.id, job.token))
         if job.status != JobStatus.RUNNING or outcome is None:
             return None
@@ -93,6 +113,10 @@ def _publish(database: Database, outcomes: Sequence[Outcome], backoff: Backoff) 
         ]
         if texts:
             session.execute(insert(JobResult), texts)
+        discarded = [
+            job.model for one in outcomes if (job := found.get(one.job_id)) is not None and job.discards(one)
+        ]
+        count_incidents(session, Incident.STALE_RESULT, discarded)
         failpoint("publish_before_commit")
     failpoint("publish_after_commit")
     return {job.id for job in moved}

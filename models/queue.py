@@ -7,6 +7,7 @@ Keys (`{ns:model}` is a hash tag, so that all keys of a model share a cluster sl
                                              is one d = deadline (microseconds, UTC). Never a text.
                                              Deleted when acknowledged, so XLEN is outstanding work.
     {ns:model}:epoch                         any value. Missing = Redis came back empty: dispatch again.
+    ns:probe                                 empty, and expires: written to see whether Redis takes writes.
 
 Streams are never trimmed: an entry goes only when its job's state is safe in SQL.
 """
@@ -21,6 +22,7 @@ import redis
 
 from models.ids import new_id
 from models.redis_client import connect, queue_errors
+from models.redis_health import RedisHealth, look_at_redis
 from models.tables.job import Job, Lane
 
 GROUP = "w"
@@ -113,10 +115,9 @@ class JobQueue:
         with queue_errors():
             create_group(self._redis, self.stream(model, lane))
 
-    def ping(self) -> None:
-        """Raise QueueUnavailable when Redis does not answer."""
-        with queue_errors():
-            self._redis.ping()
+    def health(self) -> RedisHealth:
+        """Say how Redis is; raises nothing."""
+        return look_at_redis(self._redis, f"{self._namespace}:probe")
 
     def close(self) -> None:
         self._redis.close()

@@ -11,10 +11,12 @@ from sqlalchemy.orm import Session
 from models.backoff import CRASH_BACKOFF, Backoff
 from models.database import Database, now
 from models.fleet import ALIVE_SECONDS
+from models.incidents import count_incidents
 from models.job_error import POISON, JobError
 from models.lease import UNHELD, Held
 from models.move import Decision, Move, move_jobs
 from models.suspicion import MAX_CRASHES_ALONE, after_crash, blamed
+from models.tables.incident import Incident
 from models.tables.job import Job, JobResult, JobStatus
 from models.tables.worker import Worker
 
@@ -78,7 +80,7 @@ def rescue(
                 return None
             if job.id in innocent:
                 return _return(job, moved_at)
-            return suspect(job, moved_at) if job.id in struck else Move(JobStatus.QUEUED, UNHELD)
+            return suspect(job, moved_at) if job.id in struck else _queue(moved_at)
 
         moved = move_jobs(session, lost, put_back)
         _keep_errors(session, moved)
@@ -123,13 +125,18 @@ def _suspect(crash: Mapping[str, int], backoff: Backoff) -> Decision:
         values: dict[str, object] = {"isolation": found.isolation, "crashes_alone": found.crashes_alone}
         if found.crashes_alone > job.crashes_alone:
             values["available_at"] = at + backoff.pause(1)
-        return Move(JobStatus.QUEUED, {**UNHELD, **values})
+        return _queue(at, **values)
 
     return decide
 
 
-def _return(job: Job, _at: datetime) -> Move:
-    return Move(JobStatus.QUEUED, {**UNHELD, "attempt": job.attempt - 1})
+def _return(job: Job, at: datetime) -> Move:
+    return _queue(at, attempt=job.attempt - 1)
+
+
+def _queue(at: datetime, **values: object) -> Move:
+    # It waits from now on; while it ran it did not.
+    return Move(JobStatus.QUEUED, {**UNHELD, "available_at": at, **values})
 
 
 def _where_held(held: Collection[Held], decide: Decision) -> Decision:
@@ -147,7 +154,8 @@ def _keep_errors(session: Session, moved: Sequence[Job]) -> list[str]:
     """Store why those of the moved jobs failed that did, and return their ids."""
     message = f"The worker crashed {MAX_CRASHES_ALONE} times while nothing ran but this request."
     error = JobError(POISON, message).text()
-    failed = [job.id for job in moved if job.status == JobStatus.FAILED]
+    failed = [job for job in moved if job.status == JobStatus.FAILED]
     if failed:
-        session.execute(insert(JobResult), [{"job_id": job_id, "error": error} for job_id in failed])
-    return failed
+        session.execute(insert(JobResult), [{"job_id": job.id, "error": error} for job in failed])
+        count_incidents(session, Incident.POISON, [job.model for job in failed])
+    return [job.id for job in failed]

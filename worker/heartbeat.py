@@ -96,6 +96,7 @@ class Heart:
         self._lively_at = time.monotonic()
         self._held: dict[str, Held] = {}
         self._figures: Mapping[str, float] = {}
+        self._num_steps_told, _ = progress.sample()
 
     def run(self) -> None:
         """Beat until told to stop; if the worker dies without a word, say so in its place."""
@@ -152,7 +153,7 @@ class Heart:
         held = list(self._held.values())
         try:
             lost = renew(self._database, held, lease_seconds=self._settings.lease_seconds)
-            self._fleet.beat(self._worker_id, self._figures)
+            self._tell_figures()
             for job_id in lost:
                 del self._held[job_id]
             if lost:
@@ -162,6 +163,13 @@ class Heart:
             self._consumer.renew(entries_of(kept for kept in held if kept.job_id not in lost))
         except ServiceUnavailable as error:
             _log.warning("heartbeat_missed", error=error.message)
+
+    def _tell_figures(self) -> None:
+        # Seen here, and not told by the worker: whoever hangs in there would go on telling what was.
+        num_steps, in_step = self._progress.sample()
+        has_progressed = in_step or num_steps != self._num_steps_told
+        self._fleet.beat(self._worker_id, self._figures, has_progressed=has_progressed)
+        self._num_steps_told = num_steps
 
 
 def keep_alive(

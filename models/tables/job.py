@@ -119,6 +119,13 @@ class Job(Base):
             postgresql_where=text("status = 'queued'"),
         ),
         Index(
+            "ix_jobs_available",
+            "model",
+            "available_at",
+            sqlite_where=text("status = 'queued'"),
+            postgresql_where=text("status = 'queued'"),
+        ),
+        Index(
             "ix_jobs_undispatched",
             "model",
             "lane",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Text
+from sqlalchemy import BigInteger, Index, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models.tables.root import Base
@@ -24,6 +24,8 @@ class Worker(Base):
     version: Mapped[str] = mapped_column(Text)
     heartbeat_at: Mapped[datetime]
     stats: Mapped[str | None] = mapped_column(Text)
+    #: When its engine was last seen computing.
+    progress_at: Mapped[datetime | None]
 
 
 class Window(Base):
@@ -33,8 +35,12 @@ class Window(Base):
 
     id: Mapped[str] = mapped_column(Text, primary_key=True)
     worker_id: Mapped[str] = mapped_column(Text)
+    #: NULL in rows of older versions.
+    model: Mapped[str | None] = mapped_column(Text)
     reason: Mapped[str] = mapped_column(Text)
     num_jobs: Mapped[int]
     num_tokens: Mapped[int] = mapped_column(BigInteger)
     opened_at: Mapped[datetime]
     closed_at: Mapped[datetime] = mapped_column(index=True)
+
+    __table_args__ = (Index("ix_windows_model", "model", "closed_at"),)

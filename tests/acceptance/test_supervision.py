@@ -94,7 +94,7 @@ def test_a_child_that_cannot_start_ends_all_of_it_with_its_last_words(tmp_path: 
     assert processes_around(tmp_path) == []
 
 
-@pytest.mark.parametrize("path", ["healthz", "readyz", "version", "openapi.json"])
+@pytest.mark.parametrize("path", ["healthz", "readyz", "metrics", "version", "openapi.json"])
 def test_what_needs_no_key(service: Service, path: str) -> None:
     root = service.api.url.removesuffix("/v1")
 

@@ -1,19 +1,23 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from flask import Flask
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from api.app import create_app
 from api.services import services
+from models.database import now
 from models.errors import StartupError
 from models.settings import Settings
+from models.tables.job import Job
 from tests.api.client import Client
 from tests.api.conftest import KEY
 from tests.api.worker import HandWorker
+from tests.services.redis_server import ValkeyServer
 
 
 def test_the_process_lives_and_has_a_version(app: Flask) -> None:
@@ -50,6 +54,73 @@ def test_without_redis_it_is_degraded(api_settings: Settings) -> None:
 
     assert (answer.status_code, answer.get_json()["redis"]) == (200, "unavailable")
     services(app).close()
+
+
+@pytest.fixture
+def set_in_redis(valkey_server: ValkeyServer) -> Iterator[Callable[[str, object], None]]:
+    """Changes the server's configuration until the test's end."""
+    with valkey_server.client() as client:
+
+        def change(name: str, value: object) -> None:
+            client.config_set(name, value)
+
+        yield change
+        client.config_set("maxmemory", 0)
+        client.config_set("maxmemory-policy", "noeviction")
+
+
+def test_a_redis_that_may_evict_the_queue_is_named_for_as_long_as_it_may(
+    app: Flask, worker: HandWorker, set_in_redis: Callable[[str, object], None]
+) -> None:
+    worker.register()
+    set_in_redis("maxmemory-policy", "allkeys-lru")
+
+    for _ in range(2):
+        answer = app.test_client().get("/readyz")
+        found = answer.get_json()
+        assert (answer.status_code, found["status"], found["redis"]) == (200, "degraded", "degraded")
+        assert found["reasons"][0] == (
+            "Redis may evict what waits (maxmemory-policy is allkeys-lru); set it to noeviction"
+        )
+    set_in_redis("maxmemory-policy", "noeviction")
+
+    assert app.test_client().get("/readyz").get_json()["redis"] == "ok"
+
+
+def test_a_full_redis_is_named_and_jobs_are_accepted(
+    app: Flask, client: Client, set_in_redis: Callable[[str, object], None]
+) -> None:
+    set_in_redis("maxmemory", 1)
+
+    job = client.submit()
+    answer = app.test_client().get("/readyz")
+
+    found = answer.get_json()
+    assert job["status"] == "queued"
+    assert (answer.status_code, found["status"], found["redis"]) == (200, "degraded", "degraded")
+    assert found["reasons"][0].startswith("Redis takes no writes: ")
+
+
+def test_stuck_jobs_are_named_until_somebody_takes_some(app: Flask, client: Client) -> None:
+    """Once those that it takes are taken in time, the depth of the backlog matters no more."""
+    worker = HandWorker(services(app))
+    worker.register()
+    client.submit()
+    client.submit()
+    with services(app).database.transaction() as session:
+        for job in session.scalars(select(Job)):
+            job.available_at = now(session) - timedelta(seconds=300)
+
+    stuck = app.test_client().get("/readyz")
+    worker.take()
+    freed = app.test_client().get("/readyz")
+
+    found = stuck.get_json()
+    assert (stuck.status_code, found["status"], found["stuck"]) == (200, "degraded", ["tiny"])
+    assert "jobs of tiny are stuck: they wait, and for 60 s none was taken" in found["reasons"]
+    assert freed.get_json()["stuck"] == []
+    assert freed.get_json()["reasons"] == ["no worker of org/other is alive"]
+    worker.close()
 
 
 def test_without_migrations_it_is_not_ready(app: Flask) -> None:

@@ -50,6 +50,7 @@ def test_every_route_is_named(document: dict[str, Any]) -> None:
         ("get", "/v1/models/{model_id}"),
         ("get", "/healthz"),
         ("get", "/readyz"),
+        ("get", "/metrics"),
         ("get", "/version"),
         ("get", "/openapi.json"),
     }

@@ -93,17 +93,17 @@ def test_a_full_redis_counts_as_away(queue: JobQueue, any_redis_server: RedisSer
 def test_a_redis_that_is_away_is_named_and_its_return_noticed(
     queue: JobQueue, any_redis_server: RedisServer
 ) -> None:
-    queue.ping()
+    assert queue.depth(MODEL, Lane.BULK) == 0
     any_redis_server.kill()
     try:
         with pytest.raises(QueueUnavailable, match="Redis does not answer"):
-            queue.ping()
-        with pytest.raises(QueueUnavailable):
             queue.depth(MODEL, Lane.BULK)
+        assert queue.health().answers is False
     finally:
         any_redis_server.start_again()
 
-    queue.ping()
+    assert queue.depth(MODEL, Lane.BULK) == 0
+    assert queue.health().answers is True
 
 
 def test_a_bad_url_is_a_startup_error() -> None:

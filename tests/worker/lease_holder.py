@@ -1,7 +1,7 @@
 """A worker that only holds leases, as a process of its own: `python -m tests.worker.lease_holder`.
 
-Arguments: the worker's id, `idle` or `in_step`, and leases as JSON. Prints the pid of its heartbeat, and
-ends when its stdin does. Settings come from the environment.
+Arguments: the worker's id, `idle` or `in_step`, and leases as JSON. Prints the pid of its heartbeat, does
+a step for each line of its stdin, and ends when that does. Settings come from the environment.
 """
 
 from __future__ import annotations
@@ -31,6 +31,13 @@ class HolderProcess:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self.heartbeat_pid = int(self._first_line())
+
+    def step(self) -> None:
+        """Let it do a step of nothing."""
+        if self.process.stdin is None:
+            raise ValueError("stdin of this process is not piped")
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
 
     def _first_line(self) -> str:
         if self.process.stdout is None:
@@ -78,7 +85,9 @@ def _main(worker_id: str, state: str, leases: str) -> None:
     if state == "in_step":
         with progress.step():
             sys.stdin.read()
-    sys.stdin.read()
+    for _ in sys.stdin:
+        with progress.step():
+            pass
     holder.stop()
 
 

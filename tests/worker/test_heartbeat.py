@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from models.fleet import Fleet, WorkerCard
 from models.lease import WindowRecord, claim
 from models.settings import Settings
 from models.tables.job import Lane
+from models.tables.worker import Worker
 from tests.cli.process import ends_within
 from tests.models.pipeline import MODEL
 from tests.models.pipeline import Pipeline as Backlog
@@ -65,6 +67,20 @@ class Case:
             stream = self.backlog.queue.stream(MODEL, Lane.STANDARD)
             (row,) = client.xpending_range(stream, "w", "-", "+", 1)
         return float(row["time_since_delivered"]) / 1000
+
+    def join_fleet(self) -> None:
+        """Let the holder of the lease be a worker."""
+        Fleet(self.backlog.database).join(WorkerCard("w1", "host", 1, MODEL, 512, "cpu", "0"))
+
+    def worker(self) -> Worker:
+        with self.backlog.database.reading() as session:
+            return session.get_one(Worker, "w1")
+
+    def two_beats_later(self) -> Worker:
+        for _ in range(2):
+            before = self.worker().heartbeat_at
+            eventually(lambda before=before: self.worker().heartbeat_at != before)  # type: ignore[misc]
+        return self.worker()
 
 
 @pytest.fixture
@@ -155,6 +171,25 @@ def test_outlives_a_redis_that_is_away(case: Case) -> None:
         for _ in range(3):
             before = case.backlog.job(case.job_id).lease_until
             eventually(lambda before=before: case.backlog.job(case.job_id).lease_until != before)  # type: ignore[misc]
+
+
+def test_tells_when_it_saw_the_worker_compute(case: Case) -> None:
+    case.join_fleet()
+    with hold(case.settings, "w1", [case.claimed.held]) as holder:
+        assert case.two_beats_later().progress_at is None
+        holder.step()
+        eventually(lambda: case.worker().progress_at is not None)
+        computed_at = case.worker().progress_at
+        # It is no longer computing.
+        assert case.two_beats_later().progress_at == computed_at
+
+
+def test_a_step_that_goes_on_is_progress(case: Case) -> None:
+    case.join_fleet()
+    with hold(case.settings, "w1", [case.claimed.held], in_step=True):
+        for _ in range(2):
+            before = case.worker().progress_at
+            eventually(lambda before=before: case.worker().progress_at != before)  # type: ignore[misc]
 
 
 def test_tells_a_stopped_process_from_a_running_one() -> None:

@@ -18,6 +18,8 @@ from models.queue import JobQueue
 from models.retention import Retention
 from models.settings import Settings
 from models.signals import Signals
+from models.watchdog import Watchdog
+from worker.background.alarm import Alarm
 from worker.background.schedule import Chore, Schedule
 from worker.connections import open_database
 from worker.job_care import JobCare
@@ -69,6 +71,10 @@ class House:
         yield Chore("rescue", 2.0, care.rescue)
         yield Chore("expire", 2.0, care.expire)
         yield Chore("forget", 60.0, retention.forget)
+        watchdog = Watchdog(
+            self._database, models=settings.allowed_models, stuck_seconds=settings.stuck_seconds
+        )
+        yield Chore("watch", 30.0, Alarm(watchdog, self._queue).look)
 
     def _care_of(self, model: str) -> JobCare:
         settings = self._settings

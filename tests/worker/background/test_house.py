@@ -7,11 +7,13 @@ from datetime import UTC, datetime, timedelta
 from unittest.mock import DEFAULT, patch
 
 import pytest
+from structlog.testing import capture_logs
 
 from models.settings import Settings
 from models.tables.job import Lane
 from tests.models.pipeline import MODEL
 from tests.models.pipeline import Pipeline as Backlog
+from tests.services.redis_server import ValkeyServer
 from worker.background.app import make_app
 from worker.background.house import House
 from worker.background.schedule import Schedule
@@ -101,6 +103,30 @@ def test_a_clock_that_is_set_back_does_not_silence_beat(house: tuple[Settings, S
         assert every.is_due(noon).is_due
 
 
+def test_what_is_stuck_and_a_redis_that_may_evict_are_logged_until_they_end(
+    house: tuple[Settings, Schedule], backlog: Backlog, valkey_server: ValkeyServer
+) -> None:
+    job_id = backlog.accept()
+    watch = next(chore for chore in house[1] if chore.name == "watch")
+    with valkey_server.client() as client, capture_logs() as logs:
+        watch.do()
+        assert logs == []
+        backlog.change(job_id, available_at=backlog.time(seconds_from_now=-300))
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            watch.do()
+            watch.do()
+        finally:
+            client.config_set("maxmemory-policy", "noeviction")
+        backlog.claim()
+        watch.do()
+
+    told = [(log["event"], log.get("model"), log["log_level"]) for log in logs]
+    assert told == 2 * [("redis_unfit", None, "error"), ("jobs_stuck", MODEL, "error")]
+    assert "allkeys-lru" in logs[0]["fault"]
+    assert 300 <= logs[1]["oldest_queued_age_seconds"] < 700
+
+
 def test_every_chore_is_sent_and_a_message_is_dropped_once_others_have_come(
     house: tuple[Settings, Schedule],
 ) -> None:
@@ -114,6 +140,7 @@ def test_every_chore_is_sent_and_a_message_is_dropped_once_others_have_come(
         "rescue": 2,
         "expire": 2,
         "forget": 60,
+        "watch": 30,
     }
     assert {name: entry["args"] for name, entry in entries.items()} == {name: (name,) for name in entries}
     assert {entry["options"]["expires"] for entry in entries.values()} == {10, 30, 60}

@@ -7,13 +7,14 @@ import time
 
 import structlog
 
-from engine.protocol import DeviceLost, Engine, RequestRejected, Room
+from engine.protocol import DeviceLost, Engine, RequestRejected
 from models.lease import Held
 from worker.engine_keeper import EngineKeeper
 from worker.events import Admitted, Dropped, EngineGone, ReadyJob, Refused, Stepped
 from worker.gauge import Gauge
 from worker.meter import Meter
 from worker.pipeline import Pipeline
+from worker.priority import NO_ROOM, rooms_of
 from worker.progress import Progress
 
 _log = structlog.get_logger()
@@ -84,7 +85,7 @@ class EngineLoop:
             self._gauge.lose()
             self._pipeline.events.put(EngineGone())
             return False
-        self._pipeline.admission.settle(self._engine.room())
+        self._pipeline.admission.settle(rooms_of(self._engine))
         self._meter.count(sum(len(output.token_ids) for output in outputs))
         if outputs:
             self._pipeline.events.put(Stepped(outputs, time.monotonic()))
@@ -92,10 +93,10 @@ class EngineLoop:
 
     def _replace_engine(self) -> bool:
         """Get another engine; intake takes nothing meanwhile. False if told to stop before there is one."""
-        self._pipeline.admission.settle(Room(0, 0))
+        self._pipeline.admission.settle(NO_ROOM)
         if not self._keeper.replace(self._pipeline.stopping):
             return False
-        self._pipeline.admission.settle(self._engine.room())
+        self._pipeline.admission.settle(rooms_of(self._engine))
         return True
 
     def _admit(self) -> None:
@@ -103,15 +104,21 @@ class EngineLoop:
         again, self._again = self._again, []
         for ready in again:
             self._add(ready)
+        arrived = self._take_ready()
+        for ready in arrived:
+            self._add(ready)
+        if arrived:
+            self._pipeline.admission.settle(rooms_of(self._engine), arrived)
+
+    def _take_ready(self) -> list[ReadyJob]:
+        taken: list[ReadyJob] = []
         wait = not self._engine.has_work()
         while True:
             try:
-                ready = self._pipeline.ready.get(block=wait, timeout=_IDLE_SECONDS)
+                taken.append(self._pipeline.ready.get(block=wait, timeout=_IDLE_SECONDS))
             except queue.Empty:
-                return
+                return taken
             wait = False
-            self._add(ready)
-            self._pipeline.admission.settle(self._engine.room(), [ready.need])
 
     def _add(self, ready: ReadyJob) -> None:
         if ready.job.held in self._aborted:

@@ -166,6 +166,10 @@ class Seating:
         if not sequence.is_sheltered:
             draft.is_closed |= sequence.num_waited_steps >= BARRIER_STEPS
             return
+        self._keep(draft, sequence, prefix)
+
+    def _keep(self, draft: Draft, sequence: Sequence, prefix: Prefix) -> None:
+        """Nobody behind gets what is free and this one needs; they may still take from others."""
         draft.num_kept_seats += self._has_free_seat(draft)
         missing = self.blocks.num_missing_blocks(prefix, self._booked_tokens(sequence))
         free = self.blocks.num_free_blocks - draft.num_kept_blocks
@@ -203,7 +207,11 @@ class Seating:
             return False
         while not self._fits(draft, sequence, prefix):
             is_coming = self._num_short(draft, sequence, prefix, num_running=len(self.running)) <= 0
-            if not lower or (is_coming and self._has_free_seat(draft)):
+            if is_coming and self._has_free_seat(draft):
+                if not sequence.is_sheltered:
+                    self._keep(draft, sequence, prefix)
+                return False
+            if not lower:
                 return False
             self._preempt(draft, lower.pop())
         return True

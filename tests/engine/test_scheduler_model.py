@@ -142,9 +142,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             promised = sum(sequence.num_promised_blocks for sequence in scheduler.running)
             wanted = sum(blocks.blocks_for(sequence.max_num_tokens) for sequence in scheduler.waiting)
             num_free = self.num_blocks - len(held) - promised - wanted
-            assert room == Room(
-                max(0, SEATS - len(self.paper.live)), max(0, num_free * blocks.block_size)
-            )
+            assert room == Room(max(0, SEATS - len(self.paper.live)), max(0, num_free * blocks.block_size))
 
     @invariant()
     def room_grows_with_urgency(self) -> None:

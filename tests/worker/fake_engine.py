@@ -39,7 +39,7 @@ class Mark(Enum):
 
 
 class FakeEngine:
-    """Gives each request with a seat one token a step, up to its `max_tokens`; the text repeats the request's id.
+    """Gives each request with a seat one token a step, up to its `max_tokens`; the text repeats its id.
 
     Seats go to the most urgent, and of several to whoever came first.
     """

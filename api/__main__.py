@@ -10,6 +10,7 @@ from api.app import create_app
 from api.server import Server, bind
 from models.errors import DatabaseUnavailable, StartupError
 from models.logs import configure_logging
+from models.misspelling import warn_of_misspellings
 from models.settings import load_settings
 
 #: Exit code for what the user can mend.
@@ -21,6 +22,7 @@ def main() -> int:
     try:
         settings = load_settings(bare_urls=True)
         configure_logging(settings)
+        warn_of_misspellings()
         app = create_app(settings)
         listener = bind(settings.host, settings.port)
     except (StartupError, DatabaseUnavailable) as error:

@@ -23,6 +23,8 @@ class Draft:
         #: Free seats and blocks that one who yields to nobody waits to have enough of.
         self.num_kept_seats = 0
         self.num_kept_blocks = 0
+        #: Whether one who is sheltered has to wait on, and all of them behind it.
+        self.is_shelter_full = False
         #: Whether nobody else is seated in this step.
         self.is_closed = False
 

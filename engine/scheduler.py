@@ -170,7 +170,7 @@ class Scheduler:
             sequence.num_waited_steps = 0 if sequence in draft.spans else sequence.num_waited_steps + 1
         if draft.seated:
             self._note_overtaken(draft, candidates)
-            self._seating.shelter_overtaken(draft)
+            self._seating.shelter.take_in(draft.seated, waiting)
 
     def _note_overtaken(self, draft: Draft, candidates: list[Sequence]) -> None:
         last = max((index for index, each in enumerate(candidates) if each in draft.seated), default=0)

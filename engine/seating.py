@@ -32,8 +32,8 @@ class Seating:
     then nobody behind it is seated until it fits. One who had to give up its blocks is not
     overtaken at all. One whose next block somebody else is computing waits for it, to share it.
 
-    Whoever more urgent ones overtake again and again is sheltered in the end: it yields no more, and what
-    is free is kept for it; the urgent can still take from others.
+    Whoever more urgent ones overtake again and again is sheltered in the end: it yields no more, and if no
+    other such one runs, what is free is kept for it; the urgent can still take from others.
     """
 
     def __init__(self, blocks: BlockManager, *, num_seats: int, admission: Admission) -> None:
@@ -41,7 +41,7 @@ class Seating:
         self.num_seats = num_seats
         self.admission: Admission = admission
         self.waiting = WaitingQueue()
-        self._shelter = Shelter(num_seats)
+        self.shelter = Shelter(num_seats)
         #: Those with a seat, in the order they got it.
         self.running: dict[Sequence, None] = {}
         self.num_preemptions = 0
@@ -70,7 +70,7 @@ class Seating:
             del self.running[sequence]
         else:
             self.waiting.remove(sequence)
-        self._shelter.leave(sequence)
+        self.shelter.leave(sequence)
         self.blocks.release(sequence, spoiled=spoiled)
 
     def admit(self, draft: Draft, candidates: list[Sequence], *, long: bool) -> None:
@@ -79,11 +79,12 @@ class Seating:
         for sequence in candidates:
             if draft.is_closed or not draft.budget.num_left or num_passed_over == _MOST_PASSED_OVER:
                 return
-            if sequence in draft.seated:
+            if sequence in draft.seated or (sequence.is_sheltered and draft.is_shelter_full):
                 continue
             prefix = self.blocks.find_prefix(sequence)
             num_pending = sequence.num_known_tokens - _start(sequence, prefix)
-            if is_long(num_pending, num_waited_steps=sequence.num_waited_steps) is not long:
+            as_long = is_long(num_pending, num_waited_steps=sequence.num_waited_steps)
+            if (as_long and not sequence.is_sheltered) is not long:
                 continue
             if self.blocks.awaits_prefix(sequence, prefix):
                 continue
@@ -146,14 +147,6 @@ class Seating:
                 return False
         return False
 
-    def shelter_overtaken(self, draft: Draft) -> None:
-        """From now on those go first and yield no more whom this step's seats made wait for too long."""
-        for sequence in self._shelter.take_in(draft.seated, self.waiting):
-            self.waiting.remove(sequence)
-            sequence.take_shelter()
-            sequence.num_waited_steps = BARRIER_STEPS
-            self.waiting.add(sequence)
-
     def _has_claim(self, draft: Draft, sequence: Sequence) -> bool:
         """Whether there is a seat, or somebody less urgent has one."""
         return self._has_free_seat(draft) or any(each.yields_to(sequence.priority) for each in self.running)
@@ -166,7 +159,10 @@ class Seating:
         if not sequence.is_sheltered:
             draft.is_closed |= sequence.num_waited_steps >= BARRIER_STEPS
             return
-        self._keep(draft, sequence, prefix)
+        # The next one has its turn after it. For one at a time, or the urgent would be left with nothing.
+        draft.is_shelter_full = True
+        if not any(each.is_sheltered for each in self.running):
+            self._keep(draft, sequence, prefix)
 
     def _keep(self, draft: Draft, sequence: Sequence, prefix: Prefix) -> None:
         """Nobody behind gets what is free and this one needs; they may still take from others."""

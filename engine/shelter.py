@@ -24,16 +24,19 @@ class Shelter:
         self._num_places = max(1, num_seats // SEATS_PER_PLACE)
         self._members: set[Sequence] = set()
 
-    def take_in(self, seated: Collection[Sequence], waiting: WaitingQueue) -> list[Sequence]:
-        """Count who was overtaken by those seated in a step; returns who has a place from now on."""
+    def take_in(self, seated: Collection[Sequence], waiting: WaitingQueue) -> None:
+        """Count who was overtaken by those seated in a step, and give places to whom it was too often."""
         overtaken = waiting.less_urgent(than=min(each.priority for each in seated))
         for sequence in overtaken:
             sequence.num_overtakings += sum(sequence.is_overtaken_by(each) for each in seated)
         due = [each for each in overtaken if each.num_overtakings >= MOST_OVERTAKINGS]
         due.sort(key=lambda each: each.arrival)
         new = due[: self._num_places - len(self._members)]
+        for sequence in new:
+            waiting.remove(sequence)
+            sequence.take_shelter()
+            waiting.add(sequence)
         self._members.update(new)
-        return new
 
     def leave(self, sequence: Sequence) -> None:
         """A sequence has ended; harmless if it has no place."""

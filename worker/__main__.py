@@ -8,6 +8,7 @@ import sys
 from engine.protocol import EngineError
 from models.errors import HeadraceError
 from models.logs import configure_logging
+from models.misspelling import warn_of_misspellings
 from models.settings import load_settings
 
 
@@ -23,6 +24,7 @@ def main() -> int:
     try:
         settings = load_settings(bare_urls=True)
         configure_logging(settings)
+        warn_of_misspellings()
         # Imported here: the heartbeat process imports this module again, and must stay without torch.
         from worker.runtime import run_worker
 

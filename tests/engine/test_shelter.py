@@ -107,8 +107,12 @@ def test_only_a_few_seats_are_kept_from_the_urgent(seats: int) -> None:
 def test_urgent_ones_get_blocks_while_a_sheltered_one_waits_for_more(late: bool) -> None:
     """Whoever waits for much of a full cache shuts the door for everybody."""
     paper = PaperEngine(num_blocks=60, seats=16, late=late, prefix_caching=False, endless=True)
-    large = [paper.add([2, index] * 8, 64, priority=2)[0] for index in range(3)]
+    (first,) = paper.add([2] * 16, 104, priority=2)
+    (large,) = paper.add([3] * 16, 144, priority=2)
+    (second,) = paper.add([4] * 16, 104, priority=2)
     paper.step()
+    # The cache is full; the large one needs more than either of the others could give.
+    assert paper.scheduler.running == [first, second]
     urgent: list[Sequence] = []
     waited_sheltered = 0
 
@@ -119,7 +123,7 @@ def test_urgent_ones_get_blocks_while_a_sheltered_one_waits_for_more(late: bool)
         waited_sheltered += any(each.is_sheltered for each in paper.scheduler.waiting)
         assert all(each.was_seated for each in urgent[: step // 2 - 1])
 
-    assert any(each.is_sheltered for each in large)
+    assert large.is_sheltered
     assert waited_sheltered
     paper.drain()
 

@@ -7,6 +7,7 @@ import sys
 
 from models.errors import HeadraceError
 from models.logs import configure_logging
+from models.misspelling import warn_of_misspellings
 from models.settings import load_settings
 
 
@@ -18,6 +19,7 @@ def main() -> int:
     try:
         settings = load_settings(bare_urls=True)
         configure_logging(settings)
+        warn_of_misspellings()
         # Imported here: Celery reads the environment when it is loaded.
         from worker.background.process import run_background
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from engine.protocol import Room
@@ -61,6 +61,15 @@ _REQUESTS = st.tuples(st.integers(0, 2), st.integers(1, 100), st.integers(60, 12
     num_steps=st.integers(0, 12),
     priority=st.integers(0, 2),
     share=st.floats(0.1, 1),
+)
+# One that takes blocks from the last but one: what it frees went to the last.
+@example(
+    late=True,
+    caching=False,
+    before=[(0, 1, 60), (0, 35, 60), (2, 1, 60), (0, 1, 60), (0, 1, 60), (1, 1, 60)],
+    num_steps=0,
+    priority=0,
+    share=1.0,
 )
 def test_what_there_is_room_for_starts_before_anybody_has_ended(
     late: bool,

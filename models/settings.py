@@ -101,7 +101,7 @@ class Settings(EngineSettings):
     crash_backoff_seconds: float = Field(default=30.0, ge=0)
     #: The same after an error of the engine that may not come again; each further one doubles it.
     retry_backoff_seconds: float = Field(default=2.0, ge=0)
-    #: A worker whose step takes longer counts as hung and is killed.
+    #: A worker whose step takes longer counts as hung and is killed; a new engine may take five times that.
     max_step_seconds: float = Field(default=120.0, gt=0)
     #: How long a worker that was told to stop goes on with what it runs, before it gives the rest back.
     drain_seconds: float = Field(default=10.0, ge=0)

@@ -21,8 +21,9 @@ class Rush:
     def step(self) -> None:
         urgent = [each for each in self.paper.live if each.priority == 0]
         for _ in range(2 * self._seats - len(urgent)):
-            # Each from a beginning of its own: none waits for another's prefix.
-            self.paper.add([self._num_added % 1000, 1], self._length, priority=0)
+            # Each from a beginning of its own, and they do not end together.
+            length = self._length + 5 * (self._num_added % 3)
+            self.paper.add([self._num_added % 1000, 1], length, priority=0)
             self._num_added += 1
         self.paper.step()
 

@@ -330,6 +330,26 @@ def test_an_urgent_job_is_taken_although_every_seat_is(desk: Desk) -> None:
     assert desk.pipeline.ready.empty()
 
 
+def test_urgent_jobs_are_looked_for_and_never_waited_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intake sleeps in one lane while another one has room."""
+    read, looked = WindowReader.take, threading.Event()
+    asleep: list[tuple[Lane, ...]] = []
+
+    def take(reader: WindowReader, **given: Any) -> ClosedWindow | None:
+        if given["wait"]:
+            asleep.append(given["lanes"])
+        elif given["lanes"] == (Lane.INTERACTIVE, Lane.STANDARD):
+            looked.set()
+        return read(reader, **given)
+
+    monkeypatch.setattr(WindowReader, "take", take)
+    with desk.running():
+        fill_with_bulk(desk)
+        assert looked.wait(20)
+
+    assert set(asleep) == {tuple(Lane)}
+
+
 def test_a_seat_that_comes_free_is_filled_at_once_although_urgent_jobs_are_looked_for(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,7 +101,7 @@ class Settings(EngineSettings):
     crash_backoff_seconds: float = Field(default=30.0, ge=0)
     #: The same after an error of the engine that may not come again; each further one doubles it.
     retry_backoff_seconds: float = Field(default=2.0, ge=0)
-    #: A worker whose step takes longer counts as hung and is killed.
+    #: A worker whose step takes longer counts as hung and is killed; a new engine may take five times that.
     max_step_seconds: float = Field(default=120.0, gt=0)
     #: Jobs that wait while none is taken and no engine computes for so long count as stuck.
     stuck_seconds: float = Field(default=60.0, gt=0)

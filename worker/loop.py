@@ -7,7 +7,7 @@ import time
 
 import structlog
 
-from engine.protocol import DeviceLost, Engine, RequestRejected, Room
+from engine.protocol import DeviceLost, Engine, RequestRejected
 from models.failpoints import failpoint
 from models.lease import Held
 from worker.engine_keeper import EngineKeeper
@@ -15,6 +15,7 @@ from worker.events import Admitted, Dropped, EngineGone, ReadyJob, Refused, Roll
 from worker.gauge import Gauge
 from worker.meter import Meter
 from worker.pipeline import Pipeline
+from worker.priority import NO_ROOM, rooms_of
 from worker.progress import Progress
 
 _log = structlog.get_logger()
@@ -91,7 +92,7 @@ class EngineLoop:
             self._gauge.lose()
             self._pipeline.events.put(EngineGone())
             return False
-        self._pipeline.admission.settle(self._engine.room())
+        self._pipeline.admission.settle(rooms_of(self._engine))
         self._meter.count(sum(len(output.token_ids) for output in outputs))
         if outputs:
             self._pipeline.events.put(Stepped(outputs, time.monotonic()))
@@ -99,10 +100,10 @@ class EngineLoop:
 
     def _replace_engine(self) -> bool:
         """Get another engine; intake takes nothing meanwhile. False if told to stop before there is one."""
-        self._pipeline.admission.settle(Room(0, 0))
+        self._pipeline.admission.settle(NO_ROOM)
         if not self._keeper.replace(self._pipeline.stopping):
             return False
-        self._pipeline.admission.settle(self._engine.room())
+        self._pipeline.admission.settle(rooms_of(self._engine))
         return True
 
     def _admit(self) -> None:
@@ -110,15 +111,21 @@ class EngineLoop:
         again, self._again = self._again, []
         for ready in again:
             self._add(ready)
+        arrived = self._take_ready()
+        for ready in arrived:
+            self._add(ready)
+        if arrived:
+            self._pipeline.admission.settle(rooms_of(self._engine), arrived)
+
+    def _take_ready(self) -> list[ReadyJob]:
+        taken: list[ReadyJob] = []
         wait = not self._engine.has_work()
         while True:
             try:
-                ready = self._pipeline.ready.get(block=wait, timeout=_IDLE_SECONDS)
+                taken.append(self._pipeline.ready.get(block=wait, timeout=_IDLE_SECONDS))
             except queue.Empty:
-                return
+                return taken
             wait = False
-            self._add(ready)
-            self._pipeline.admission.settle(self._engine.room(), [ready.need])
 
     def _call_roll(self) -> None:
         """Say whom the engine has, so that an answer that will never come is not waited for.

@@ -16,13 +16,10 @@ from models.errors import InvalidRequest
 from models.lease import ClaimedJob
 from models.request import ENDPOINTS, ChatBody, InferenceBody
 from models.strict_json import parse_json
-from models.tables.job import Lane
 from worker.events import ReadyJob, Refused
+from worker.priority import PRIORITIES
 
 _log = structlog.get_logger()
-
-#: The engine runs lower numbers first.
-_PRIORITIES = {Lane.INTERACTIVE: 0, Lane.STANDARD: 1, Lane.BULK: 2}
 
 
 class Preparer:
@@ -76,7 +73,7 @@ class Preparer:
             n=request.n,
             sampling=_sampling(request, job.seed),
             stop=request.stop_strings,
-            priority=_PRIORITIES[job.lane],
+            priority=PRIORITIES[job.lane],
             # By the database's clock, then by our monotonic one: a wrong clock here ends nobody early.
             deadline=None if job.deadline_seconds is None else time.monotonic() + job.deadline_seconds,
         )

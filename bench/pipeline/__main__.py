@@ -37,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(table(rows))
     out = os.environ.get("OUT")
     if out:
-        found = to_json(rows, machine=_machine(), options={**vars(options)})
+        # The URL may hold a password.
+        shown = {name: value for name, value in vars(options).items() if name != "database_url"}
+        found = to_json(rows, machine=_machine(), options=shown)
         Path(out, "pipeline.json").write_text(found + "\n", encoding="utf-8")
     return 0
 

@@ -41,7 +41,7 @@ def postgres(programs: Path, folder: Path) -> Iterator[str]:
     if user is not None:
         shutil.chown(folder, user, user)
     store = ["-D", str(folder / "data")]
-    options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]
+    options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
     subprocess.run(
         [programs / "initdb", *store, *options],
         check=True,

@@ -83,8 +83,7 @@ class Seating:
                 continue
             prefix = self.blocks.find_prefix(sequence)
             num_pending = sequence.num_known_tokens - _start(sequence, prefix)
-            as_long = is_long(num_pending, num_waited_steps=sequence.num_waited_steps)
-            if (as_long and not sequence.is_sheltered) is not long:
+            if is_long(num_pending, num_waited_steps=sequence.num_waited_steps) is not long:
                 continue
             if self.blocks.awaits_prefix(sequence, prefix):
                 continue

@@ -84,6 +84,25 @@ def test_neither_of_two_less_urgent_priorities_starves() -> None:
     assert bulk not in paper.live
 
 
+def test_a_large_one_is_not_overtaken_by_small_ones_that_are_sheltered_too() -> None:
+    seats = 3 * SEATS_PER_PLACE
+    paper = PaperEngine(num_blocks=100, seats=seats, prefix_caching=False, endless=True)
+    rush = Rush(paper, seats=seats)
+    large: Sequence | None = None
+
+    for step in range(600):
+        if step == 100:
+            # Small ones have been sheltered by now.
+            (large,) = paper.add([2] * 300, 20, priority=2)
+        while sum(each.priority == 1 for each in paper.live) < 6:
+            # They overlap, so that one of them is there at any time.
+            paper.add([3], 40 + step % 7, priority=1)
+        rush.step()
+
+    assert large is not None
+    assert large not in paper.live
+
+
 @pytest.mark.parametrize("seats", [1, 7, 8, 16, 24])
 def test_only_a_few_seats_are_kept_from_the_urgent(seats: int) -> None:
     paper = PaperEngine(num_blocks=2000, seats=seats, prefix_caching=False, endless=True)
@@ -127,6 +146,23 @@ def test_urgent_ones_get_blocks_while_a_sheltered_one_waits_for_more(late: bool)
     assert large.is_sheltered
     assert waited_sheltered
     paper.drain()
+
+
+def test_an_urgent_one_passes_a_sheltered_one_for_which_no_seat_is_free() -> None:
+    paper = PaperEngine(num_blocks=200, seats=3, prefix_caching=False, endless=True)
+    (first,) = paper.add([2], 60, priority=2)
+    (second,) = paper.add([3], 60, priority=2)
+    second.num_overtakings = MOST_OVERTAKINGS - 1
+    urgent = [paper.add([4, number], 60, priority=0)[0] for number in range(2)]
+    paper.step()
+    assert paper.scheduler.running == [*urgent, first]
+    assert second.is_sheltered
+
+    urgent += paper.add([5], 60, priority=0)
+    paper.step()
+
+    assert paper.scheduler.running == urgent
+    assert paper.scheduler.waiting == [second, first]
 
 
 def test_a_sheltered_one_yields_to_nobody() -> None:

@@ -103,8 +103,9 @@ class Settings(EngineSettings):
     retry_backoff_seconds: float = Field(default=2.0, ge=0)
     #: A worker whose step takes longer counts as hung and is killed; a new engine may take five times that.
     max_step_seconds: float = Field(default=120.0, gt=0)
-    #: Jobs that wait while none is taken and no engine computes for so long count as stuck.
-    stuck_seconds: float = Field(default=60.0, gt=0)
+    #: Jobs that wait while none is taken and no engine computes for so long count as stuck. Not below two
+    #: heartbeats, which tell that an engine computes.
+    stuck_seconds: float = Field(default=60.0, ge=15)
     #: How long a worker that was told to stop goes on with what it runs, before it gives the rest back.
     drain_seconds: float = Field(default=10.0, ge=0)
 

@@ -11,6 +11,7 @@ from api.server import Server, bind
 from models.errors import DatabaseUnavailable, StartupError
 from models.failpoints import arm_failpoints
 from models.logs import configure_logging
+from models.misspelling import warn_of_misspellings
 from models.settings import load_settings
 
 #: Exit code for what the user can mend.
@@ -23,6 +24,7 @@ def main() -> int:
         settings = load_settings(bare_urls=True)
         arm_failpoints(settings.data_dir)
         configure_logging(settings)
+        warn_of_misspellings()
         app = create_app(settings)
         listener = bind(settings.host, settings.port)
     except (StartupError, DatabaseUnavailable) as error:

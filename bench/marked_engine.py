@@ -85,9 +85,13 @@ class MarkedEngine:
             outputs.reverse()
         return outputs
 
-    def room(self) -> Room:
+    def room(self, priority: int = 0) -> Room:
+        """What is free; here nobody yields to anybody."""
         booked = sum(run.num_booked_tokens for run in self._runs.values())
         return Room(self._limits.max_num_seqs - len(self._runs), self._limits.num_cache_tokens - booked)
+
+    def ids(self) -> frozenset[str]:
+        return frozenset(self._runs)
 
     def has_work(self) -> bool:
         return bool(self._runs)

@@ -44,10 +44,12 @@ def run(
     # Imported here because SQLAlchemy takes half a second, which the client commands need not pay.
     from cli.run_folder import RunFolder
     from models.logs import configure_logging
+    from models.misspelling import warn_of_misspellings
 
     settings = load_settings(**flags)
     arm_failpoints(settings.data_dir)
     configure_logging(_quiet(settings))
+    warn_of_misspellings()
     if not output.name:
         raise StartupError("the output has no name; give a file with -o")
     if source.resolve() == output.resolve():

@@ -20,6 +20,11 @@ class Draft:
         self.num_padding_tokens = 0
         #: Those who got their seat in this step; nobody takes it from them before the next one.
         self.seated: set[Sequence] = set()
+        #: Free seats and blocks that one who yields to nobody waits to have enough of.
+        self.num_kept_seats = 0
+        self.num_kept_blocks = 0
+        #: Whether one who is sheltered has to wait on, and all of them behind it.
+        self.is_shelter_full = False
         #: Whether nobody else is seated in this step.
         self.is_closed = False
 

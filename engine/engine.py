@@ -114,8 +114,11 @@ class TorchEngine:
         self.seconds.total += time.perf_counter() - started
         return outputs
 
-    def room(self) -> Room:
-        return self._scheduler.room()
+    def room(self, priority: int = 0) -> Room:
+        return self._scheduler.room(priority)
+
+    def ids(self) -> frozenset[str]:
+        return frozenset(self._requests)
 
     def has_work(self) -> bool:
         return bool(self._requests) or self._runner.has_steps_under_way

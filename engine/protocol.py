@@ -132,7 +132,7 @@ class EngineOutput:
 
 
 class Room(NamedTuple):
-    """What could be added now and start at once: free seats and free cache, in tokens."""
+    """What could be added now and start at once: seats, and cache in tokens."""
 
     seats: int
     cache_tokens: int
@@ -174,8 +174,16 @@ class Engine(Protocol):
         engine is gone: then it may not be used any more.
         """
 
-    def room(self) -> Room:
-        """What is free, with all waiting requests counted as seated."""
+    def room(self, priority: int = 0) -> Room:
+        """What is free for requests of this priority, what less urgent ones would yield to them included.
+
+        All others count, those that wait as if they were seated. So of each priority there are never more
+        than the engine has seats, for whoever adds no more than there is room. The room of a more urgent
+        priority is never the smaller one.
+        """
+
+    def ids(self) -> frozenset[str]:
+        """The requests that have been added and have not ended."""
 
     def has_work(self) -> bool:
         """Whether `step()` has anything to do."""

@@ -10,6 +10,8 @@ known token, which nobody has seen yet.
 
 from __future__ import annotations
 
+import math
+
 from engine.block_manager import BlockManager
 from engine.config import PREFILL_CHUNK_TOKENS, Admission, Batching
 from engine.draft import Draft
@@ -80,14 +82,16 @@ class Scheduler:
         if not self.has_work():
             self._blocks.check_idle()
 
-    def room(self) -> Room:
-        """Free seats and cache tokens, with every waiting sequence counted as seated.
+    def room(self, priority: int = 0) -> Room:
+        """What is free for somebody of this priority, with all counted as seated who do not yield to it.
 
-        Nothing, while a batch runs that nobody can join.
+        Nothing, while a batch runs that nobody can join; nor does anybody yield where batches are formed.
         """
-        if self._batching != "continuous" and self._seating.running:
+        if self._batching == "continuous":
+            return self._seating.room(priority)
+        if self._seating.running:
             return Room(seats=0, cache_tokens=0)
-        return self._seating.room()
+        return self._seating.room(math.inf)
 
     def schedule(self) -> StepPlan:
         """Plan one step; the plan is empty when all work waits for the steps under way.
@@ -157,7 +161,7 @@ class Scheduler:
         num_left = self._token_budget - len(draft.spans) - draft.num_padding_tokens
         others = bool(draft.spans or waiting) or any(not each.is_long for each in prefilling)
         draft.budget = StepBudget(num_left, others=others)
-        may_join = self._batching == "continuous" and self._seating.has_claimants()
+        may_join = self._batching == "continuous" and self._seating.has_claimants(draft)
         candidates = waiting.candidates() if may_join else []
         for long in (False, True):
             draft.add_prompts(prefilling, long=long)
@@ -166,6 +170,7 @@ class Scheduler:
             sequence.num_waited_steps = 0 if sequence in draft.spans else sequence.num_waited_steps + 1
         if draft.seated:
             self._note_overtaken(draft, candidates)
+            self._seating.shelter.take_in(draft.seated, waiting)
 
     def _note_overtaken(self, draft: Draft, candidates: list[Sequence]) -> None:
         last = max((index for index, each in enumerate(candidates) if each in draft.seated), default=0)

@@ -8,6 +8,7 @@ from engine.draft import Draft
 from engine.prefix import Prefix
 from engine.protocol import Room
 from engine.sequence import Sequence
+from engine.shelter import Shelter
 from engine.step_budget import chunk_size, is_long
 from engine.victims import longest_victim, outranked
 from engine.waiting import WaitingQueue
@@ -30,6 +31,9 @@ class Seating:
     One who finds no blocks may be overtaken by smaller ones, but only in `BARRIER_STEPS` steps:
     then nobody behind it is seated until it fits. One who had to give up its blocks is not
     overtaken at all. One whose next block somebody else is computing waits for it, to share it.
+
+    Whoever more urgent ones overtake again and again is sheltered in the end: it yields no more, and if no
+    other such one runs, what is free is kept for it; the urgent can still take from others.
     """
 
     def __init__(self, blocks: BlockManager, *, num_seats: int, admission: Admission) -> None:
@@ -37,6 +41,7 @@ class Seating:
         self.num_seats = num_seats
         self.admission: Admission = admission
         self.waiting = WaitingQueue()
+        self.shelter = Shelter(num_seats)
         #: Those with a seat, in the order they got it.
         self.running: dict[Sequence, None] = {}
         self.num_preemptions = 0
@@ -44,15 +49,19 @@ class Seating:
         self.num_prefix_query_tokens = 0
         self.num_prefix_hit_tokens = 0
 
-    def room(self) -> Room:
-        """Free seats and cache tokens, with every waiting sequence counted as seated."""
-        seats = self.num_seats - len(self.running) - len(self.waiting)
+    def room(self, priority: float) -> Room:
+        """What is free for somebody of this priority, with all counted as seated who do not yield to it."""
+        running = [each for each in self.running if not each.yields_to(priority)]
+        waiting = [each for each in self.waiting if not each.yields_to(priority)]
         if self.admission == "reserve":
             free = self.blocks.num_free_blocks + self.blocks.num_fenced_blocks
+            if len(running) < len(self.running):
+                # Those who stay hold no more than they have booked: less, where they share blocks.
+                free = max(free, self.blocks.num_blocks - self._num_booked_blocks(running))
         else:
-            free = _OVERSUBSCRIPTION * self.blocks.num_blocks
-            free -= sum(self.blocks.blocks_for(each.max_num_tokens) for each in self.running)
-        free -= sum(self.blocks.blocks_for(each.max_num_tokens) for each in self.waiting)
+            free = _OVERSUBSCRIPTION * self.blocks.num_blocks - self._num_booked_blocks(running)
+        free -= self._num_booked_blocks(waiting)
+        seats = self.num_seats - len(running) - len(waiting)
         return Room(seats=max(0, seats), cache_tokens=max(0, free * self.blocks.block_size))
 
     def remove(self, sequence: Sequence, *, spoiled: bool) -> None:
@@ -61,6 +70,7 @@ class Seating:
             del self.running[sequence]
         else:
             self.waiting.remove(sequence)
+        self.shelter.leave(sequence)
         self.blocks.release(sequence, spoiled=spoiled)
 
     def admit(self, draft: Draft, candidates: list[Sequence], *, long: bool) -> None:
@@ -69,7 +79,7 @@ class Seating:
         for sequence in candidates:
             if draft.is_closed or not draft.budget.num_left or num_passed_over == _MOST_PASSED_OVER:
                 return
-            if sequence in draft.seated:
+            if sequence in draft.seated or (sequence.is_sheltered and draft.is_shelter_full):
                 continue
             prefix = self.blocks.find_prefix(sequence)
             num_pending = sequence.num_known_tokens - _start(sequence, prefix)
@@ -77,11 +87,11 @@ class Seating:
                 continue
             if self.blocks.awaits_prefix(sequence, prefix):
                 continue
-            if not self._has_claim(sequence):
+            if not (sequence.is_sheltered or self._has_claim(draft, sequence)):
                 return
             if not self._admit_one(draft, sequence, prefix, long=long):
-                num_passed_over += 1
-                draft.is_closed |= sequence.num_waited_steps >= BARRIER_STEPS
+                num_passed_over += not sequence.is_sheltered
+                self._hold_back_others(draft, sequence, prefix)
 
     def form_batch(self, draft: Draft, *, alike: bool) -> list[Sequence]:
         """Seat a whole batch, to its last member; with `alike`, long prompts apart from all others."""
@@ -90,7 +100,7 @@ class Seating:
             if batch and alike and sequence.is_long is not batch[0].is_long:
                 continue
             prefix = self.blocks.find_prefix(sequence)
-            if not self._fits(sequence, prefix):
+            if not self._fits(draft, sequence, prefix):
                 break
             self._seat(draft, sequence, prefix)
             batch.append(sequence)
@@ -126,22 +136,45 @@ class Seating:
                 decoding.append(sequence)
         return decoding, prefilling
 
-    def has_claimants(self) -> bool:
+    def has_claimants(self, draft: Draft) -> bool:
         """Whether somebody waits who could have a seat."""
-        first = next(iter(self.waiting), None)
-        return first is not None and self._has_claim(first)
+        for sequence in self.waiting:
+            if self._has_claim(draft, sequence):
+                return True
+            if not sequence.is_sheltered:
+                # The others are less urgent.
+                return False
+        return False
 
-    def _has_claim(self, sequence: Sequence) -> bool:
+    def _has_claim(self, draft: Draft, sequence: Sequence) -> bool:
         """Whether there is a seat, or somebody less urgent has one."""
-        if len(self.running) < self.num_seats:
-            return True
-        return any(each.priority > sequence.priority for each in self.running)
+        return self._has_free_seat(draft) or any(each.yields_to(sequence.priority) for each in self.running)
+
+    def _has_free_seat(self, draft: Draft) -> bool:
+        return len(self.running) + draft.num_kept_seats < self.num_seats
+
+    def _hold_back_others(self, draft: Draft, sequence: Sequence, prefix: Prefix) -> None:
+        """Somebody has to wait on; see to it that this comes to an end."""
+        if not sequence.is_sheltered:
+            draft.is_closed |= sequence.num_waited_steps >= BARRIER_STEPS
+            return
+        # The next one has its turn after it. For one at a time, or the urgent would be left with nothing.
+        draft.is_shelter_full = True
+        if not any(each.is_sheltered for each in self.running):
+            self._keep(draft, sequence, prefix)
+
+    def _keep(self, draft: Draft, sequence: Sequence, prefix: Prefix) -> None:
+        """Nobody behind gets what is free and this one needs; they may still take from others."""
+        draft.num_kept_seats += self._has_free_seat(draft)
+        missing = self.blocks.num_missing_blocks(prefix, self._booked_tokens(sequence))
+        free = self.blocks.num_free_blocks - draft.num_kept_blocks
+        draft.num_kept_blocks += max(0, min(missing, free))
 
     def _admit_one(self, draft: Draft, sequence: Sequence, prefix: Prefix, *, long: bool) -> bool:
         count = chunk_size(_start(sequence, prefix), sequence.num_known_tokens)
         if not draft.budget.holds(count, long=long):
             return False
-        if not self._fits(sequence, prefix) and not self._claim(draft, sequence, prefix):
+        if not self._fits(draft, sequence, prefix) and not self._claim(draft, sequence, prefix):
             return False
         self._seat(draft, sequence, prefix)
         return draft.add_chunk(sequence, long=long)
@@ -165,30 +198,37 @@ class Seating:
         """Let less urgent ones yield until the sequence fits, if that is enough."""
         lower = [each for each in outranked(list(self.running), sequence) if each not in draft.seated]
         held = sum(len(each.block_table) + each.num_promised_blocks for each in lower)
-        if self._num_short(sequence, prefix, num_running=len(self.running) - len(lower)) > held:
+        if self._num_short(draft, sequence, prefix, num_running=len(self.running) - len(lower)) > held:
             return False
-        while not self._fits(sequence, prefix):
-            is_coming = self._num_short(sequence, prefix, num_running=len(self.running)) <= 0
-            if not lower or (is_coming and len(self.running) < self.num_seats):
+        while not self._fits(draft, sequence, prefix):
+            is_coming = self._num_short(draft, sequence, prefix, num_running=len(self.running)) <= 0
+            if is_coming and self._has_free_seat(draft):
+                if not sequence.is_sheltered:
+                    self._keep(draft, sequence, prefix)
+                return False
+            if not lower:
                 return False
             self._preempt(draft, lower.pop())
         return True
 
-    def _num_short(self, sequence: Sequence, prefix: Prefix, *, num_running: int) -> int:
+    def _num_short(self, draft: Draft, sequence: Sequence, prefix: Prefix, *, num_running: int) -> int:
         """Blocks that are missing even when the steps under way are done."""
         missing = self.blocks.num_missing_blocks(prefix, self._booked_tokens(sequence))
         free = self.blocks.num_free_blocks + self.blocks.num_fenced_blocks
-        return missing + self._headroom(num_running) - free
+        return missing + draft.num_kept_blocks + self._headroom(num_running) - free
 
-    def _fits(self, sequence: Sequence, prefix: Prefix) -> bool:
+    def _fits(self, draft: Draft, sequence: Sequence, prefix: Prefix) -> bool:
         missing = self.blocks.num_missing_blocks(prefix, self._booked_tokens(sequence))
-        free = self.blocks.num_free_blocks - self._headroom(len(self.running))
-        return len(self.running) < self.num_seats and missing <= free
+        free = self.blocks.num_free_blocks - draft.num_kept_blocks - self._headroom(len(self.running))
+        return self._has_free_seat(draft) and missing <= free
 
     def _headroom(self, num_running: int) -> int:
         """Blocks to leave for the next tokens of those who run: whoever came in for them would be thrown
         out again at once."""
         return num_running if self.admission == "optimistic" else 0
+
+    def _num_booked_blocks(self, sequences: list[Sequence]) -> int:
+        return sum(self.blocks.blocks_for(each.max_num_tokens) for each in sequences)
 
     def _booked_tokens(self, sequence: Sequence) -> int:
         return sequence.max_num_tokens if self.admission == "reserve" else sequence.num_known_tokens

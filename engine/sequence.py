@@ -29,6 +29,7 @@ class Sequence:
         "committed",
         "epoch",
         "host_blocks",
+        "is_sheltered",
         "links",
         "max_num_tokens",
         "num_announced_blocks",
@@ -38,6 +39,7 @@ class Sequence:
         "num_host_tokens",
         "num_in_flight_tokens",
         "num_lost_tokens",
+        "num_overtakings",
         "num_promised_blocks",
         "num_prompt_tokens",
         "num_stored_tokens",
@@ -54,8 +56,8 @@ class Sequence:
         self.request = request
         self.arrival = arrival
         self.choice = choice
-        #: Who goes first: lower priority number, then earlier arrival.
-        self.order = (request.priority, arrival, choice)
+        #: Who goes first: whoever is sheltered, then a lower priority number, then earlier arrival.
+        self.order = (1, request.priority, arrival, choice)
         self.priority = request.priority
         self.sampling = _sampling_of(request.sampling, choice)
         self.token_ids = list(request.token_ids)
@@ -71,6 +73,9 @@ class Sequence:
         self.num_lost_tokens = 0
         #: Steps in a row that it was passed over.
         self.num_waited_steps = 0
+        #: More urgent ones that came later and got a seat while it had none.
+        self.num_overtakings = 0
+        self.is_sheltered = False
         self.was_seated = False
         self._clear_blocks()
         self.host_blocks: list[int] = []
@@ -98,6 +103,19 @@ class Sequence:
         self.num_stored_tokens = 0
         self.epoch += 1
         self._clear_blocks()
+
+    def take_shelter(self) -> None:
+        """From now on it goes before all others, by arrival; so its place in a queue is another one."""
+        self.is_sheltered = True
+        self.order = (0, 0, self.arrival, self.choice)
+
+    def yields_to(self, priority: float) -> bool:
+        """Whether it gives up seat and blocks for one of this priority."""
+        return self.priority > priority and not self.is_sheltered
+
+    def is_overtaken_by(self, other: Sequence) -> bool:
+        """Whether the other one, which got a seat, came later and is more urgent."""
+        return self.arrival < other.arrival and self.priority > other.priority
 
     def _clear_blocks(self) -> None:
         self.block_table: list[int] = []

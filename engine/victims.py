@@ -10,12 +10,13 @@ from engine.sequence import Sequence
 def longest_victim(running: Several[Sequence]) -> Sequence | None:
     """Who gives up its blocks when memory runs short: of the least urgent ones, the longest.
 
-    It has the most to give, and the others get furthest with it. The oldest of the most urgent
-    is never chosen, so that somebody always gets to its end. None if there is nobody else.
+    It has the most to give, and the others get furthest with it. Whoever is sheltered comes last. The
+    oldest of the most urgent is never chosen, so that somebody always gets to its end. None if there is
+    nobody else.
     """
     oldest = min(running, key=lambda each: each.order, default=None)
     others = [each for each in running if each is not oldest]
-    return max(others, key=lambda each: (each.priority, each.num_known_tokens, each.arrival), default=None)
+    return max(others, key=lambda each: (each.order[:2], each.num_known_tokens, each.arrival), default=None)
 
 
 def outranked(running: Several[Sequence], candidate: Sequence) -> list[Sequence]:
@@ -23,5 +24,5 @@ def outranked(running: Several[Sequence], candidate: Sequence) -> list[Sequence]
 
     That is the least urgent, and of several the latest, which has the least to lose.
     """
-    lower = [each for each in running if each.priority > candidate.priority]
+    lower = [each for each in running if each.yields_to(candidate.priority)]
     return sorted(lower, key=lambda each: each.order)

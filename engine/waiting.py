@@ -12,12 +12,12 @@ from engine.sequence import Sequence
 _LOOK_AHEAD = 256
 
 
-def _order(sequence: Sequence) -> tuple[int, int, int]:
+def _order(sequence: Sequence) -> tuple[int, int, int, int]:
     return sequence.order
 
 
 class WaitingQueue:
-    """Waiting sequences by priority, then arrival.
+    """Waiting sequences by priority, then arrival; whoever is sheltered comes first.
 
     Whoever comes back after giving up its blocks still has its arrival, and so its old place.
     """
@@ -39,6 +39,11 @@ class WaitingQueue:
         index = bisect_left(self._sequences, sequence.order, key=_order)
         if index < len(self._sequences) and self._sequences[index] is sequence:
             del self._sequences[index]
+
+    def less_urgent(self, *, than: int) -> list[Sequence]:
+        """The next ones of a later priority than this."""
+        first = bisect_left(self._sequences, (1, than + 1, 0, 0), key=_order)
+        return self._sequences[first : first + _LOOK_AHEAD]
 
     def candidates(self) -> list[Sequence]:
         """The next ones who could be seated; a token still being drawn must be known first."""

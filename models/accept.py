@@ -7,7 +7,7 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -184,10 +184,16 @@ def _new_job(submission: Submission, draft: JobDraft, at: datetime, batch: Batch
         status=JobStatus.QUEUED,
         cost_tokens=draft.cost_tokens,
         seed=draft.seed if draft.seed is not None else secrets.randbits(63),
-        deadline_at=draft.deadline_at,
+        deadline_at=_deadline_at(draft, at),
         available_at=at,
         created_at=at,
     )
+
+
+def _deadline_at(draft: JobDraft, at: datetime) -> datetime | None:
+    if draft.deadline_seconds is None:
+        return draft.deadline_at
+    return at + timedelta(seconds=draft.deadline_seconds)
 
 
 def _texts(job: Job, draft: JobDraft) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from models.queue import GROUP, JobQueue, Ticket, create_group
 from models.redis_client import connect, queue_errors
 from models.tables.job import Lane
 
-#: Longest time that one read may block; the reading connection's own timeout is above it.
-MAX_BLOCK_SECONDS = 2.0
+#: Longest time that one read may block; the reading connection's own timeout is above it. A worker that is
+#: told to stop waits for its read to end, and what it holds waits for the worker.
+MAX_BLOCK_SECONDS = 0.5
 _MARGIN_SECONDS = 3.0
 
 #: Entries looked at by one XAUTOCLAIM.
@@ -130,6 +131,27 @@ class Consumer:
                 found += self._reclaim(lane, stream, int(idle_seconds * 1000))
         return found
 
+    def others(self) -> set[str]:
+        """Return the names of all other consumers, alive or not, that have entries pending."""
+        with queue_errors():
+            found: set[str] = set()
+            for stream in self._streams.values():
+                found.update(self._holders(stream))
+            return found - {self.name}
+
+    def take_from(self, gone: Iterable[str]) -> list[Entry]:
+        """Take over what is pending under these names, however long it has been so.
+
+        How long is told by the clock of Redis: after that was set back, `reclaim` finds nothing for as long.
+        """
+        with queue_errors():
+            return [
+                entry
+                for name in gone
+                for lane, stream in self._streams.items()
+                for entry in self._take_from(lane, stream, name)
+            ]
+
     def leave(self) -> None:
         """Give the name back, unless entries are still pending under it: they would be lost."""
         with queue_errors():
@@ -176,6 +198,26 @@ class Consumer:
             found += _entries(lane, reply[1])
             if cursor == "0-0":
                 return found
+
+    def _holders(self, stream: str) -> list[str]:
+        try:
+            rows: Any = self._redis.xinfo_consumers(stream, GROUP)
+            return [row["name"] for row in rows if row["pending"]]
+        except redis.ResponseError as error:
+            if not _lost_group(error) and "no such key" not in str(error):
+                raise
+            return []
+
+    def _take_from(self, lane: Lane, stream: str, name: str) -> list[Entry]:
+        try:
+            pending: Any = self._redis.xpending_range(stream, GROUP, "-", "+", _PAGE, consumername=name)
+            ids = [row["message_id"] for row in pending]
+            taken: Any = self._redis.xclaim(stream, GROUP, self.name, 0, ids) if ids else ()
+            return _entries(lane, taken)
+        except redis.ResponseError as error:
+            if not _lost_group(error):
+                raise
+            return []
 
     def _by_stream(self, entries: Iterable[Entry]) -> dict[str, list[str]]:
         groups: dict[str, list[str]] = {}

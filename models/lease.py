@@ -62,7 +62,8 @@ class ClaimedJob:
     body: str
     lane: Lane
     seed: int
-    deadline_at: datetime | None
+    #: What was left until its deadline at the claim, by the database's clock.
+    deadline_seconds: float | None
     created_at: datetime
 
     @property
@@ -235,6 +236,12 @@ def _claimed(job: Job, entry: Entry | None, body: str) -> ClaimedJob:
         body=body,
         lane=Lane(job.lane),
         seed=job.seed,
-        deadline_at=job.deadline_at,
+        deadline_seconds=_seconds_left(job),
         created_at=job.created_at,
     )
+
+
+def _seconds_left(job: Job) -> float | None:
+    if job.deadline_at is None or job.started_at is None:
+        return None
+    return (job.deadline_at - job.started_at).total_seconds()

@@ -95,13 +95,13 @@ class Settings(EngineSettings):
     default_max_tokens: int = Field(default=1024, ge=1)
 
     #: Entries that a lane keeps in Redis, in windows; the rest waits in SQL, where order is still open.
-    dispatch_windows: int = Field(default=4, ge=1)
+    dispatch_windows: int = Field(default=3, ge=1)
     lease_seconds: float = Field(default=30.0, gt=0)
     #: Pause of a job, and up to half as long again, after a crash of a worker that ran nothing else.
     crash_backoff_seconds: float = Field(default=30.0, ge=0)
     #: The same after an error of the engine that may not come again; each further one doubles it.
     retry_backoff_seconds: float = Field(default=2.0, ge=0)
-    #: A worker whose step takes longer counts as hung and is killed.
+    #: A worker whose step takes longer counts as hung and is killed; a new engine may take five times that.
     max_step_seconds: float = Field(default=120.0, gt=0)
     #: Jobs that wait while none is taken and no engine computes for so long count as stuck. Not below two
     #: heartbeats, which tell that an engine computes.

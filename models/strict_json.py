@@ -37,6 +37,17 @@ def dump_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
+def storable_text(text: str) -> str:
+    """Return a text that databases and clients can carry, with a replacement for each lone surrogate.
+
+    NUL may stay: `dump_json` escapes it.
+    """
+    # Most texts have none, and are not copied.
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def _check(value: Any) -> None:
     pending = [(value, 1)]
     while pending:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -64,13 +64,6 @@ class JobSubmission(BaseModel):
             raise ValueError("a deadline in seconds must be above 0 and at most a year")
         return value
 
-    @property
-    def deadline_at(self) -> datetime | None:
-        """The deadline as a time."""
-        if isinstance(self.deadline, float | int):
-            return datetime.now(UTC) + timedelta(seconds=self.deadline)
-        return self.deadline
-
 
 def _in_calendar(deadline: datetime) -> datetime:
     if deadline.tzinfo is None:
@@ -104,6 +97,8 @@ class JobDraft:
     seed: int | None = None
     lane: Lane = Lane.STANDARD
     deadline_at: datetime | None = None
+    #: A deadline counted from when it is accepted, by the database's clock.
+    deadline_seconds: float | None = None
     custom_id: str | None = None
     metadata: Mapping[str, str] | None = None
     line: int | None = None
@@ -126,7 +121,8 @@ def read_submission(value: Any, settings: Settings) -> JobDraft:
         cost_tokens=estimate_cost(body, default_max_tokens=settings.default_max_tokens),
         seed=body.seed,
         lane=Lane(submission.lane),
-        deadline_at=submission.deadline_at,
+        deadline_at=submission.deadline if isinstance(submission.deadline, datetime) else None,
+        deadline_seconds=None if isinstance(submission.deadline, datetime) else submission.deadline,
         custom_id=submission.custom_id,
         metadata=submission.metadata,
     )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
 import pytest
 
+from tests.named_tests import missing_tests
+
 _ROOT = Path(__file__).parent.parent
 _NUM_MODES = 42
 _ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
-_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+_TEST = re.compile(r"`(tests/[\w/]+\.py::\w+)`")
 
 
 @pytest.fixture(scope="module")
@@ -19,18 +20,6 @@ def modes() -> list[tuple[int, str]]:
     """The numbers of the page, and what is said to find each."""
     text = (_ROOT / "docs" / "failure-modes.md").read_text(encoding="utf-8")
     return [(int(number), found_by) for number, _, found_by in _ROW.findall(text)]
-
-
-def collected_from(path: Path) -> set[str]:
-    """What pytest collects from a file: functions, and classes by their name or by assignment."""
-    names = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                names.add(name)
-            case ast.Assign(targets=[ast.Name(id=name)]):
-                names.add(name)
-    return {name for name in names if name.startswith(("test_", "Test"))}
 
 
 def test_every_mode_stands_there_once(modes: list[tuple[int, str]]) -> None:
@@ -44,13 +33,8 @@ def test_every_mode_names_a_test_or_cannot_occur(modes: list[tuple[int, str]]) -
 
 
 def test_every_test_that_is_named_exists(modes: list[tuple[int, str]]) -> None:
-    missing = []
-    for number, found_by in modes:
-        named = _TEST.findall(found_by)
-        # Whatever looks like a test is read as one.
-        assert len(named) == found_by.count("::")
-        for path, name in named:
-            if not (_ROOT / path).is_file() or name not in collected_from(_ROOT / path):
-                missing.append(f"{number}: {path}::{name}")
+    named = [_TEST.findall(found_by) for _, found_by in modes]
 
-    assert not missing
+    # Whatever looks like a test is read as one.
+    assert [len(names) for names in named] == [found_by.count("::") for _, found_by in modes]
+    assert missing_tests(name for names in named for name in names) == []

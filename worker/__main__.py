@@ -10,6 +10,7 @@ from engine.protocol import EngineError
 from models.errors import HeadraceError
 from models.failpoints import arm_failpoints
 from models.logs import configure_logging
+from models.misspelling import warn_of_misspellings
 from models.settings import load_settings
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def main(prepare: PrepareEngine | None = None) -> int:
         settings = load_settings(bare_urls=True)
         arm_failpoints(settings.data_dir)
         configure_logging(settings)
+        warn_of_misspellings()
         # Imported here: the heartbeat process imports this module again, and must stay without torch.
         from worker.runtime import run_worker
 

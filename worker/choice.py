@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.protocol import EngineOutput, FailureCode, FinishReason, TokenLogprobs
+from models.strict_json import storable_text
 from worker.logprob_body import TokenBytes, chat_logprobs, completion_logprobs
 
 
@@ -30,7 +31,7 @@ class Choice:
 
     def body(self, *, is_chat: bool, with_logprobs: bool, token_bytes: TokenBytes) -> dict[str, Any]:
         """The choice in OpenAI's shape, its index left out."""
-        text = "".join(self._texts)
+        text = storable_text("".join(self._texts))
         said = (
             {"message": {"role": "assistant", "content": text, "refusal": None}}
             if is_chat

@@ -7,7 +7,10 @@ from datetime import UTC, datetime
 
 
 def monotonic_deadline(deadline_at: datetime | None) -> float | None:
-    """Translate a time into this process's monotonic seconds."""
+    """Translate a time into this process's monotonic seconds.
+
+    As wrong as this machine's clock: good enough for when a window closes, which waits briefly in any case.
+    """
     if deadline_at is None:
         return None
     return time.monotonic() + (deadline_at - datetime.now(UTC)).total_seconds()

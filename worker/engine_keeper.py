@@ -17,6 +17,8 @@ _log = structlog.get_logger()
 #: With more losses than this within so many seconds, failed rebuilds among them, no more is tried.
 MAX_LOSSES = 5
 _LOSSES_SECONDS = 600.0
+#: A new engine may take so many times as long as a step: its graphs are recorded, its largest step tried.
+_BUILD_PATIENCE = 5
 #: Pause before the first rebuild; each further loss within that time doubles it.
 _FIRST_PAUSE_SECONDS = 0.5
 
@@ -51,7 +53,7 @@ class EngineKeeper:
                 return False
             try:
                 # One that never ends is noticed like a step that never ends.
-                with self._progress.step():
+                with self._progress.step(patience=_BUILD_PATIENCE):
                     self.engine = self._build()
             except DeviceLost:
                 raise

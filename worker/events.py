@@ -61,4 +61,11 @@ class EngineGone:
     """From the engine to publish: it was lost with all jobs that were running in it."""
 
 
-Event = Admitted | Refused | Dropped | Stepped | EngineGone
+@dataclass(frozen=True, slots=True)
+class RollCall:
+    """From the engine to publish, now and then: all that are in it after what was told so far."""
+
+    ids: frozenset[str]
+
+
+Event = Admitted | Refused | Dropped | Stepped | EngineGone | RollCall

@@ -166,8 +166,8 @@ class Heart:
 
     def _tell_figures(self) -> None:
         # Seen here, and not told by the worker: whoever hangs in there would go on telling what was.
-        num_steps, in_step = self._progress.sample()
-        has_progressed = in_step or num_steps != self._num_steps_told
+        num_steps, patience = self._progress.sample()
+        has_progressed = patience > 0 or num_steps != self._num_steps_told
         self._fleet.beat(self._worker_id, self._figures, has_progressed=has_progressed)
         self._num_steps_told = num_steps
 

@@ -23,6 +23,8 @@ _log = structlog.get_logger()
 
 #: How often a waiting stage looks whether it should stop.
 _POLL_SECONDS = 0.5
+#: While the engine has room for urgent jobs only, how often it is looked whether there are any.
+_URGENT_POLL_SECONDS = 0.05
 #: Pause after Redis or the database did not answer.
 _RETRY_SECONDS = 1.0
 
@@ -71,14 +73,17 @@ class Intake:
 
     def _take_window(self, *, wait: bool) -> bool:
         """Take what the engine has room for; False if nothing was waiting for it."""
-        room = self._pipeline.admission.wait(_POLL_SECONDS)
-        if room is None:
+        opening = self._pipeline.admission.wait(_POLL_SECONDS, others_seconds=_URGENT_POLL_SECONDS)
+        if opening is None:
             return True
-        window = self._reader.take(seats=room.seats, cache_tokens=room.cache_tokens, wait=wait)
+        # Never asleep in a lane while the others may get room: seats that come free are filled at once.
+        wait = wait and opening.is_for_all
+        seats, cache_tokens = opening.room
+        window = self._reader.take(seats=seats, cache_tokens=cache_tokens, lanes=opening.lanes, wait=wait)
         if window is not None:
             failpoint("read_after")
             self._feed(window)
-        return window is not None
+        return window is not None or not opening.is_for_all
 
     def _feed(self, window: ClosedWindow) -> None:
         if self._pipeline.stopping.is_set():
@@ -104,7 +109,7 @@ class Intake:
         if isinstance(prepared, Refused):
             self._pipeline.events.put(prepared)
             return
-        self._pipeline.admission.reserve([prepared.need])
+        self._pipeline.admission.reserve(prepared)
         self._pipeline.ready.put(prepared)
 
     def _drop_unclaimed(self, entries: Sequence[Entry], jobs: Sequence[ClaimedJob]) -> None:

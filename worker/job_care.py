@@ -10,6 +10,7 @@ from models.backoff import CRASH_BACKOFF, Backoff
 from models.consumer import Consumer
 from models.database import Database
 from models.dispatch import Dispatcher
+from models.fleet import Fleet
 from models.lease import release_entries
 from models.rescue import rescue
 from models.signals import Signal, Signals
@@ -27,21 +28,25 @@ class JobCare:
     database: Database
     consumer: Consumer
     dispatcher: Dispatcher
+    fleet: Fleet
     signals: Signals
     lease_seconds: float
     crash_backoff: Backoff = CRASH_BACKOFF
 
     def reclaim(self) -> None:
         """Drop entries that nobody works on; the jobs behind them are published anew."""
-        entries = self.consumer.reclaim(idle_seconds=self.lease_seconds)
+        others = self.consumer.others()
+        gone = others.difference(worker.id for worker in self.fleet.alive()) if others else others
+        entries = [*self.consumer.reclaim(idle_seconds=self.lease_seconds), *self.consumer.take_from(gone)]
         if entries:
             _log.warning("entries_reclaimed", num_entries=len(entries))
             release_entries(self.database, entries)
             self.consumer.acknowledge(entries)
 
     def dispatch(self) -> None:
-        """Publish what waits, and first what `reclaim` sets free."""
+        """Publish what waits, and first what `reclaim` sets free and whose entry never came."""
         self.reclaim()
+        self.dispatcher.chase()
         self.dispatcher.dispatch()
 
     def rescue(self) -> None:

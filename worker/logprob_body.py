@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from engine.protocol import TokenLogprobs
 #: The bytes that a token id stands for.
 TokenBytes = Callable[[int], bytes]
 
-#: What stands for the logprob of a token that cannot come; JSON has no infinity.
+#: What stands for a logprob that is none, or of a token that cannot come: JSON has neither NaN nor infinity.
 _LEAST_LOGPROB = -9999.0
 
 
@@ -20,7 +21,7 @@ def chat_logprobs(entries: Sequence[TokenLogprobs], token_bytes: TokenBytes) -> 
 
     def describe(token_id: int, logprob: float) -> dict[str, Any]:
         data = token_bytes(token_id)
-        return {"token": _text(data), "logprob": max(logprob, _LEAST_LOGPROB), "bytes": list(data)}
+        return {"token": _text(data), "logprob": _finite(logprob), "bytes": list(data)}
 
     content = [
         {
@@ -40,15 +41,19 @@ def completion_logprobs(entries: Sequence[TokenLogprobs], token_bytes: TokenByte
     data = [token_bytes(entry.token_id) for entry in entries]
     return {
         "tokens": [_text(each) for each in data],
-        "token_logprobs": [max(entry.logprob, _LEAST_LOGPROB) for entry in entries],
+        "token_logprobs": [_finite(entry.logprob) for entry in entries],
         "top_logprobs": [_alternatives(entry, token_bytes) for entry in entries],
         "text_offset": list(_offsets(data)),
     }
 
 
 def _alternatives(entry: TokenLogprobs, token_bytes: TokenBytes) -> dict[str, float] | None:
-    pairs = [(_text(token_bytes(token_id)), max(logprob, _LEAST_LOGPROB)) for token_id, logprob in entry.top]
+    pairs = [(_text(token_bytes(token_id)), _finite(logprob)) for token_id, logprob in entry.top]
     return dict(reversed(pairs)) or None
+
+
+def _finite(logprob: float) -> float:
+    return logprob if _LEAST_LOGPROB < logprob < math.inf else _LEAST_LOGPROB
 
 
 def _text(data: bytes) -> str:

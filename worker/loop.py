@@ -7,20 +7,23 @@ import time
 
 import structlog
 
-from engine.protocol import DeviceLost, Engine, RequestRejected, Room
+from engine.protocol import DeviceLost, Engine, RequestRejected
 from models.failpoints import failpoint
 from models.lease import Held
 from worker.engine_keeper import EngineKeeper
-from worker.events import Admitted, Dropped, EngineGone, ReadyJob, Refused, Stepped
+from worker.events import Admitted, Dropped, EngineGone, ReadyJob, Refused, RollCall, Stepped
 from worker.gauge import Gauge
 from worker.meter import Meter
 from worker.pipeline import Pipeline
+from worker.priority import NO_ROOM, rooms_of
 from worker.progress import Progress
 
 _log = structlog.get_logger()
 
 #: How long an idle engine waits for a job before it looks around.
 _IDLE_SECONDS = 0.1
+#: How often publish is told whom the engine has.
+_ROLL_SECONDS = 1.0
 
 
 class EngineLoop:
@@ -46,6 +49,7 @@ class EngineLoop:
         self._again: list[ReadyJob] = []
         #: Claims that were aborted: one may be, while its job is still on its way here.
         self._aborted: set[Held] = set()
+        self._roll_at = time.monotonic() + _ROLL_SECONDS
 
     @property
     def _engine(self) -> Engine:
@@ -71,6 +75,7 @@ class EngineLoop:
         self._gauge.look(self._engine)
         self._abort_asked()
         self._admit()
+        self._call_roll()
         return not self._engine.has_work() or self._step()
 
     def _step(self) -> bool:
@@ -87,7 +92,7 @@ class EngineLoop:
             self._gauge.lose()
             self._pipeline.events.put(EngineGone())
             return False
-        self._pipeline.admission.settle(self._engine.room())
+        self._pipeline.admission.settle(rooms_of(self._engine))
         self._meter.count(sum(len(output.token_ids) for output in outputs))
         if outputs:
             self._pipeline.events.put(Stepped(outputs, time.monotonic()))
@@ -95,10 +100,10 @@ class EngineLoop:
 
     def _replace_engine(self) -> bool:
         """Get another engine; intake takes nothing meanwhile. False if told to stop before there is one."""
-        self._pipeline.admission.settle(Room(0, 0))
+        self._pipeline.admission.settle(NO_ROOM)
         if not self._keeper.replace(self._pipeline.stopping):
             return False
-        self._pipeline.admission.settle(self._engine.room())
+        self._pipeline.admission.settle(rooms_of(self._engine))
         return True
 
     def _admit(self) -> None:
@@ -106,15 +111,31 @@ class EngineLoop:
         again, self._again = self._again, []
         for ready in again:
             self._add(ready)
+        arrived = self._take_ready()
+        for ready in arrived:
+            self._add(ready)
+        if arrived:
+            self._pipeline.admission.settle(rooms_of(self._engine), arrived)
+
+    def _take_ready(self) -> list[ReadyJob]:
+        taken: list[ReadyJob] = []
         wait = not self._engine.has_work()
         while True:
             try:
-                ready = self._pipeline.ready.get(block=wait, timeout=_IDLE_SECONDS)
+                taken.append(self._pipeline.ready.get(block=wait, timeout=_IDLE_SECONDS))
             except queue.Empty:
-                return
+                return taken
             wait = False
-            self._add(ready)
-            self._pipeline.admission.settle(self._engine.room(), [ready.need])
+
+    def _call_roll(self) -> None:
+        """Say whom the engine has, so that an answer that will never come is not waited for.
+
+        Not while publish is behind: it has something better to do, and the queue to it has a bound.
+        """
+        at = time.monotonic()
+        if at >= self._roll_at and self._pipeline.events.empty() and self._pipeline.leases.begun():
+            self._roll_at = at + _ROLL_SECONDS
+            self._pipeline.events.put(RollCall(self._engine.ids()))
 
     def _add(self, ready: ReadyJob) -> None:
         if ready.job.held in self._aborted:

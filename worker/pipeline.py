@@ -5,11 +5,11 @@ from __future__ import annotations
 import queue
 import threading
 
-from engine.protocol import Room
 from models.lease import Held
 from worker.admission import Admission
 from worker.events import Event, ReadyJob
 from worker.leases import Leases
+from worker.priority import Rooms
 
 #: Steps that publish may lag behind the engine before the engine waits.
 _EVENTS_BOUND = 256
@@ -18,11 +18,11 @@ _EVENTS_BOUND = 256
 class Pipeline:
     """intake ── ready ──> engine ── events ──> publish."""
 
-    def __init__(self, room: Room, leases: Leases) -> None:
+    def __init__(self, rooms: Rooms, leases: Leases) -> None:
         self.stopping = threading.Event()
-        self.admission = Admission(room)
+        self.admission = Admission(rooms)
         self.leases = leases
-        #: Bounded by admission: intake takes no more than the engine has seats for.
+        #: Bounded by admission: intake takes no more of each lane than the engine has seats for.
         self.ready: queue.SimpleQueue[ReadyJob] = queue.SimpleQueue()
         #: None is the last thing put in.
         self.events: queue.Queue[Event | None] = queue.Queue(maxsize=_EVENTS_BOUND)

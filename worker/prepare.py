@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import structlog
@@ -15,14 +16,10 @@ from models.errors import InvalidRequest
 from models.lease import ClaimedJob
 from models.request import ENDPOINTS, ChatBody, InferenceBody
 from models.strict_json import parse_json
-from models.tables.job import Lane
-from worker.deadline import monotonic_deadline
 from worker.events import ReadyJob, Refused
+from worker.priority import PRIORITIES
 
 _log = structlog.get_logger()
-
-#: The engine runs lower numbers first.
-_PRIORITIES = {Lane.INTERACTIVE: 0, Lane.STANDARD: 1, Lane.BULK: 2}
 
 
 class Preparer:
@@ -76,8 +73,9 @@ class Preparer:
             n=request.n,
             sampling=_sampling(request, job.seed),
             stop=request.stop_strings,
-            priority=_PRIORITIES[job.lane],
-            deadline=monotonic_deadline(job.deadline_at),
+            priority=PRIORITIES[job.lane],
+            # By the database's clock, then by our monotonic one: a wrong clock here ends nobody early.
+            deadline=None if job.deadline_seconds is None else time.monotonic() + job.deadline_seconds,
         )
 
     def _too_long(self, num_tokens: int) -> str:

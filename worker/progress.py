@@ -5,7 +5,15 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import c_bool, c_uint64
+from ctypes import c_uint64
+from typing import NamedTuple
+
+
+class Pulse(NamedTuple):
+    """Steps that have ended, and how many times the usual limit the present one may last; 0 between steps."""
+
+    num_steps: int
+    patience: int
 
 
 class Progress:
@@ -15,21 +23,21 @@ class Progress:
         context = multiprocessing.get_context("spawn")
         # Raw: each has one writer, and a reader that sees a value late reads it again soon.
         self._steps = context.RawValue(c_uint64, 0)
-        self._in_step = context.RawValue(c_bool, False)
+        self._patience = context.RawValue(c_uint64, 0)
 
     @contextmanager
-    def step(self) -> Iterator[None]:
-        """Mark one step of the engine."""
-        self._in_step.value = True
+    def step(self, *, patience: int = 1) -> Iterator[None]:
+        """Mark one step of the engine; it counts as hung after `patience` times the usual limit."""
+        self._patience.value = patience
         try:
             yield
         finally:
             self._steps.value += 1
-            self._in_step.value = False
+            self._patience.value = 0
 
-    def sample(self) -> tuple[int, bool]:
+    def sample(self) -> Pulse:
         """Return how many steps have ended, and whether one is going on."""
-        return int(self._steps.value), bool(self._in_step.value)
+        return Pulse(int(self._steps.value), int(self._patience.value))
 
 
 class HangDetector:
@@ -40,11 +48,10 @@ class HangDetector:
         self._num_steps: int | None = None
         self._since = 0.0
 
-    def is_hung(self, progress: tuple[int, bool], *, now: float) -> bool:
-        """Say whether the step that is going on has lasted longer than `max_step_seconds`."""
-        num_steps, in_step = progress
-        if not in_step or num_steps != self._num_steps:
-            self._num_steps = num_steps
+    def is_hung(self, pulse: Pulse, *, now: float) -> bool:
+        """Say whether the step that is going on has lasted longer than it may."""
+        if not pulse.patience or pulse.num_steps != self._num_steps:
+            self._num_steps = pulse.num_steps
             self._since = now
             return False
-        return now - self._since > self._max_step_seconds
+        return now - self._since > pulse.patience * self._max_step_seconds

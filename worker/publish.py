@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -20,7 +20,7 @@ from models.rescue import give_back_crashed
 from models.signals import Signal, Signals
 from models.tables.job import JobStatus
 from worker.answer import Answer, error_text
-from worker.events import Admitted, Dropped, EngineGone, Event, Refused, Stepped
+from worker.events import Admitted, Dropped, EngineGone, Event, Refused, RollCall, Stepped
 from worker.logprob_body import TokenBytes
 from worker.pipeline import Pipeline
 
@@ -95,6 +95,8 @@ class Publisher:
                 return self._add(event)
             case EngineGone():
                 return self._give_back()
+            case RollCall(ids):
+                return self._end_missing(ids)
 
     def _add(self, step: Stepped) -> list[Ended]:
         ended = []
@@ -113,6 +115,15 @@ class Publisher:
             ended.append(Ended(answer.job, refusal or _outcome(answer, step.at)))
             del self._answers[output.id]
         return ended
+
+    def _end_missing(self, ids: Collection[str]) -> list[Ended]:
+        """End those that the engine has no more and has told no end of; they may be tried again."""
+        missing = [answer.job for id, answer in self._answers.items() if id not in ids]
+        for job in missing:
+            _log.error("output_missing", job_id=job.id)
+            del self._answers[job.id]
+        refused = (Refused(job, "engine_error", "The engine gave no answer.") for job in missing)
+        return [Ended(event.job, replace(_refusal(event), may_retry=True)) for event in refused]
 
     def _give_back(self) -> list[Ended]:
         """Return all that was in the lost engine to the queue, as suspects."""

@@ -34,6 +34,7 @@ from worker.loop import EngineLoop
 from worker.meter import Meter
 from worker.pipeline import Pipeline
 from worker.prepare import Preparer
+from worker.priority import rooms_of
 from worker.progress import Progress
 from worker.publish import Publisher
 from worker.quarantine import Quarantine
@@ -67,7 +68,7 @@ def run_worker(settings: Settings, prepare: PrepareEngine) -> int:
         keeper = EngineKeeper(prepare(config), progress=progress)
         leases = Leases(settings, worker_id, progress)
         stack.callback(leases.stop)
-        pipeline = Pipeline(keeper.engine.room(), leases)
+        pipeline = Pipeline(rooms_of(keeper.engine), leases)
         runtime = Runtime(settings, connections, keeper=keeper, tokenizer=tokenizer, pipeline=pipeline)
         return runtime.run(worker_id, progress)
 

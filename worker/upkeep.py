@@ -14,6 +14,7 @@ from models.consumer import Consumer
 from models.database import Database
 from models.dispatch import Dispatcher
 from models.errors import ServiceUnavailable
+from models.fleet import Fleet
 from models.signals import Signals
 from worker.job_care import JobCare
 from worker.tolerance import Tolerance
@@ -48,6 +49,7 @@ class Upkeep:
             database=database,
             consumer=consumer,
             dispatcher=dispatcher,
+            fleet=Fleet(database),
             signals=signals,
             lease_seconds=lease_seconds,
             crash_backoff=crash_backoff,
@@ -57,6 +59,7 @@ class Upkeep:
             Chore(2.0, care.rescue),
             Chore(2.0, care.expire),
             Chore(30.0, dispatcher.reconcile),
+            Chore(1.0, dispatcher.chase),
             # Last, so that what the others set free is published at once.
             Chore(1.0, dispatcher.dispatch),
         ]

@@ -11,7 +11,14 @@ import torch
 
 from engine.engine import TorchEngine
 from engine.protocol import EngineLost, EngineRequest, FinishReason, RequestRejected
-from tests.engine.completion import build_tiny_engine, drain, greedy_request, random_prompt, run_together
+from tests.engine.completion import (
+    Completion,
+    build_tiny_engine,
+    drain,
+    greedy_request,
+    random_prompt,
+    run_together,
+)
 
 PROMPT = random_prompt(20, seed=7)
 
@@ -137,6 +144,34 @@ def test_cancelling_frees_the_blocks_within_two_steps(llama_folder: Path, steps_
     assert not engine.has_work()
     engine.add(greedy_request("running", PROMPT))
     assert drain(engine)["running"].finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize("end", ["cancelled", "deadline"])
+def test_one_that_had_to_yield_ends_with_what_it_has(llama_folder: Path, end: str) -> None:
+    engine = build_tiny_engine(llama_folder, max_num_seqs=1)
+    now = [100.0]
+    engine._clock = lambda: now[0]
+    engine.add(replace(greedy_request("bulk", PROMPT, 50), priority=2, deadline=105.0))
+    outputs = [output for _ in range(4) for output in engine.step()]
+    engine.add(greedy_request("urgent", PROMPT, 20))
+    outputs += engine.step()
+
+    if end == "cancelled":
+        engine.abort("bulk")
+    else:
+        now[0] = 105.0
+    outputs += engine.step()
+
+    bulk = Completion()
+    for output in outputs:
+        if output.id == "bulk":
+            bulk.take(output)
+    assert engine.figures().num_preemptions == 1
+    assert bulk.finish_reason == end
+    assert bulk.text == engine.tokenizer.decode(bulk.token_ids)
+    assert len(bulk.token_ids) == 4
+    assert len(drain(engine)["urgent"].token_ids) + sum(output.id == "urgent" for output in outputs) == 20
+    assert engine.room() == engine.room(2) == (1, engine.limits.num_cache_tokens)
 
 
 def test_room_counts_waiting_requests_as_seated(llama_folder: Path) -> None:

@@ -135,15 +135,29 @@ class SchedulerMachine(RuleBasedStateMachine):
     def room_is_what_the_live_ones_leave(self) -> None:
         scheduler, blocks = self.paper.scheduler, self.paper.blocks
         if self.discipline.get("batching") and scheduler.running:
-            assert scheduler.room() == Room(0, 0)
+            assert {scheduler.room(priority) for priority in range(3)} == {Room(0, 0)}
         elif self.discipline.get("admission") != "optimistic":
+            room = scheduler.room(2)
             held = {block for sequence in scheduler.running for block in sequence.block_table}
             promised = sum(sequence.num_promised_blocks for sequence in scheduler.running)
             wanted = sum(blocks.blocks_for(sequence.max_num_tokens) for sequence in scheduler.waiting)
             num_free = self.num_blocks - len(held) - promised - wanted
-            assert scheduler.room() == Room(
-                max(0, SEATS - len(self.paper.live)), max(0, num_free * blocks.block_size)
-            )
+            assert room == Room(max(0, SEATS - len(self.paper.live)), max(0, num_free * blocks.block_size))
+
+    @invariant()
+    def room_grows_with_urgency(self) -> None:
+        scheduler = self.paper.scheduler
+        rooms = [scheduler.room(priority) for priority in range(3)]
+        for less, more in zip(rooms[1:], rooms, strict=False):
+            assert more.seats >= less.seats
+            assert more.cache_tokens >= less.cache_tokens
+        if "batching" not in self.discipline:
+            as_urgent = [each for each in self.paper.live if each.priority == 0 or each.is_sheltered]
+            assert rooms[0].seats == max(0, SEATS - len(as_urgent))
+
+    @invariant()
+    def few_are_sheltered(self) -> None:
+        assert sum(each.is_sheltered for each in self.paper.live) <= 1
 
     def _check_shape(self, plan: StepPlan) -> None:
         """Within the budget, each sequence once, decodes first, prompts cut on the grid."""

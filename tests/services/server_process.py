@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 _START_SECONDS = 30.0
@@ -15,7 +17,14 @@ _LOOK_AGAIN_SECONDS = 0.02
 class ServerProcess:
     """One running server. Its output goes to a file, which is quoted if it does not start."""
 
-    def __init__(self, command: Sequence[str], *, log: Path, user: str | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        log: Path,
+        user: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -24,6 +33,7 @@ class ServerProcess:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=log.parent,
+                env={**os.environ, **(environment or {})},
                 user=user,
                 group=user,
                 extra_groups=None if user is None else [],
@@ -48,12 +58,20 @@ class ServerProcess:
             self.stop()
             raise RuntimeError(f"the server did not start: {self._log.read_text(errors='replace')}")
 
+    def quit(self) -> None:
+        """SIGQUIT, and wait for the end."""
+        self._process.send_signal(signal.SIGQUIT)
+        self._await_end()
+
     def stop(self, *, kill: bool = False) -> None:
         """End the server, at once or in an orderly way, and wait for its end; again is harmless."""
         if kill:
             self._process.kill()
         else:
             self._process.terminate()
+        self._await_end()
+
+    def _await_end(self) -> None:
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:

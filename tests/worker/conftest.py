@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from engine.protocol import Room
 from engine.token_bytes import TokenBytes as MappedBytes
 from engine.tokenizer import Tokenizer
 from models.database import Database
@@ -16,6 +15,7 @@ from models.migrate import migrate
 from models.queue import JobQueue
 from tests.engine.tiny_model import make_tiny_model, train_tokenizer
 from tests.models.pipeline import Pipeline as Backlog
+from tests.worker.job_examples import same_rooms
 from tests.worker.lease_book import LeaseBook
 from worker.logprob_body import TokenBytes
 from worker.pipeline import Pipeline
@@ -50,7 +50,7 @@ def backlog(database: Database, queue: JobQueue, redis_url: str, project_id: str
 @pytest.fixture
 def pipeline() -> Pipeline:
     """What the stages share, for an engine of four seats and 4,000 tokens."""
-    return Pipeline(Room(4, 4000), LeaseBook())
+    return Pipeline(same_rooms(4, 4000), LeaseBook())
 
 
 @pytest.fixture(scope="session")

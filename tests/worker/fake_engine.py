@@ -36,10 +36,15 @@ class Mark(Enum):
     BUG = auto()
     #: `add` ends with an error that the engine does not know.
     UNFIT = auto()
+    #: It runs, and its outputs never come.
+    SILENT = auto()
 
 
 class FakeEngine:
-    """Gives each request one token a step, up to its `max_tokens`; the text repeats the request's id."""
+    """Gives each request with a seat one token a step, up to its `max_tokens`; the text repeats its id.
+
+    Seats go to the most urgent, and of several to whoever came first.
+    """
 
     def __init__(self, *, seats: int = 4, marks: Mapping[str, Mark] | None = None) -> None:
         self.go = threading.Event()
@@ -90,17 +95,21 @@ class FakeEngine:
         if Mark.BUG in marks:
             raise LookupError("the script has a fault")
         self.num_steps += 1
-        outputs = [self._advance(request, done + 1) for request, done in list(self._running.values())]
+        outputs = [self._advance(request, done + 1) for request, done in self._with_a_seat()]
         for output in outputs:
             if output.finish_reason is not None:
                 del self._running[output.id]
                 self.ended_at[output.id] = self.num_steps
         self._aborted.clear()
-        return outputs
+        return [output for output in outputs if self._marks.get(output.id) is not Mark.SILENT]
 
-    def room(self) -> Room:
-        booked = sum(len(request.token_ids) + request.max_tokens for request, _ in self._running.values())
-        return Room(self._limits.max_num_seqs - len(self._running), self._limits.num_cache_tokens - booked)
+    def room(self, priority: int = 0) -> Room:
+        ahead = [request for request, _ in self._running.values() if request.priority <= priority]
+        booked = sum(len(request.token_ids) + request.max_tokens for request in ahead)
+        return Room(self._limits.max_num_seqs - len(ahead), self._limits.num_cache_tokens - booked)
+
+    def ids(self) -> frozenset[str]:
+        return frozenset(self._running)
 
     def has_work(self) -> bool:
         return bool(self._running)
@@ -130,6 +139,12 @@ class FakeEngine:
             backlog_occupied_seats=0,
             backlog_available_seats=0,
         )
+
+    def _with_a_seat(self) -> list[tuple[EngineRequest, int]]:
+        """Those that get on in this step, or end since they were aborted."""
+        by_urgency = sorted(self._running.values(), key=lambda each: each[0].priority)
+        seats = self._limits.max_num_seqs
+        return by_urgency[:seats] + [each for each in by_urgency[seats:] if each[0].id in self._aborted]
 
     def _advance(self, request: EngineRequest, position: int) -> EngineOutput:
         if request.id in self._aborted:

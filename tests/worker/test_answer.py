@@ -227,6 +227,31 @@ def test_logprobs_of_a_completion_are_in_the_shape_of_openai() -> None:
     assert choice.logprobs.text_offset == [0, 3, 6]
 
 
+def test_what_no_database_and_no_client_can_carry_is_replaced_or_escaped() -> None:
+    nan = float("nan")
+    entry = TokenLogprobs(11, nan, ((11, nan), (12, float("inf"))))
+    # The two halves of a pair are one character, wherever the text was cut.
+    pieces = ["a\x00", "b\ud800c", "\ud83d", "\ude00"]
+    for job in (chat(), claimed()):
+        answer = answer_to(job, num_logprobs=2)
+        for piece in pieces:
+            answer.add(EngineOutput(job.id, (11,), piece, logprobs=(entry,)), 1.0)
+        answer.add(EngineOutput(job.id, finish_reason=FinishReason.STOP), 2.0)
+
+        outcome = answer.outcome(3.0)
+
+        assert outcome is not None
+        assert outcome.status == JobStatus.SUCCEEDED
+        text = (outcome.body or "").encode().decode()
+        assert "\x00" not in text
+        choice = json.loads(text)["choices"][0]
+        said = choice["message"]["content"] if "message" in choice else choice["text"]
+        assert said == "a\x00b\N{REPLACEMENT CHARACTER}c\N{GRINNING FACE}"
+        assert "NaN" not in text
+        assert "Infinity" not in text
+        assert "-9999.0" in text
+
+
 def test_without_alternatives_a_chat_has_none_and_a_completion_null() -> None:
     plain = TokenLogprobs(11, -1.0)
     bodies = []

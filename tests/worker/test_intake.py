@@ -22,9 +22,10 @@ from models.tables.job import Job, JobRequest, Lane
 from tests.models.pipeline import MODEL
 from tests.models.pipeline import Pipeline as Backlog
 from tests.services.redis_server import ValkeyServer
+from tests.worker.job_examples import open_to_all, same_rooms
 from tests.worker.listening import listening
 from tests.worker.waiting import eventually
-from worker.events import Refused
+from worker.events import ReadyJob, Refused
 from worker.intake import Intake
 from worker.pipeline import Pipeline
 from worker.prepare import Preparer
@@ -118,11 +119,13 @@ def test_no_more_are_taken_than_the_engine_has_seats(desk: Desk) -> None:
 
     with desk.running():
         first = [desk.pipeline.ready.get(timeout=20) for _ in range(4)]
-        assert desk.pipeline.admission.wait(0) is None
+        opening = desk.pipeline.admission.wait(0)
+        assert opening is not None
+        assert opening.lanes == (Lane.INTERACTIVE,)
         assert len(desk.jobs("running")) == 4
 
         # Two of them have arrived in the engine and the other two are done.
-        desk.pipeline.admission.settle(Room(2, 4000), [found.need for found in first])
+        desk.pipeline.admission.settle(same_rooms(2, 4000), first)
         second = [desk.pipeline.ready.get(timeout=20) for _ in range(2)]
 
     assert len({found.job.id for found in first + second}) == 6
@@ -193,7 +196,7 @@ def test_a_prompt_over_the_context_is_refused_and_the_others_go_on(desk: Desk) -
     assert (event.job.id, event.code) == (refused, "context_length_exceeded")
     # It holds its lease until the refusal is stored, and no seat.
     assert refused in {lease.job_id for lease in desk.pipeline.leases.all()}
-    assert desk.pipeline.admission.wait(0) == Room(3, 4000 - found.need.cache_tokens)
+    assert desk.pipeline.admission.wait(0) == open_to_all(3, 4000 - found.need.cache_tokens)
 
 
 def test_entries_that_arrive_at_shutdown_are_given_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,10 +269,10 @@ def test_suspects_are_taken_without_the_queue_and_before_anybody_else(desk: Desk
         first = desk.pipeline.ready.get(timeout=20)
         # It is alone until it has ended.
         assert (first.job.id, len(desk.pipeline.leases.all())) == (suspects[0], 1)
-        desk.pipeline.admission.settle(Room(4, 4000), [first.need])
+        desk.pipeline.admission.settle(same_rooms(4, 4000), [first])
         pipeline.leases.release([first.job.held])
         others = [desk.pipeline.ready.get(timeout=20)]
-        desk.pipeline.admission.settle(Room(4, 4000), [others[0].need])
+        desk.pipeline.admission.settle(same_rooms(4, 4000), [others[0]])
         pipeline.leases.release([others[0].job.held])
         others.append(desk.pipeline.ready.get(timeout=20))
 
@@ -304,3 +307,60 @@ def test_an_error_that_comes_again_and_again_ends_intake(desk: Desk, monkeypatch
 
     with capture_logs(), pytest.raises(LookupError):
         desk.intake.run()
+
+
+def fill_with_bulk(desk: Desk) -> list[ReadyJob]:
+    """Four bulk jobs have every seat; more of them wait in Redis."""
+    desk.backlog.accept(8, depth=10, lane=Lane.BULK)
+    taken = [desk.pipeline.ready.get(timeout=20) for _ in range(4)]
+    desk.pipeline.admission.settle({**same_rooms(4, 4000), Lane.BULK: Room(0, 0)}, taken)
+    return taken
+
+
+def test_an_urgent_job_is_taken_although_every_seat_is(desk: Desk) -> None:
+    with desk.running():
+        bulk = fill_with_bulk(desk)
+        urgent = desk.backlog.accept(depth=10, lane=Lane.INTERACTIVE)
+        found = desk.pipeline.ready.get(timeout=20)
+
+    assert found.job.id == urgent
+    assert {one.job.lane for one in bulk} == {Lane.BULK}
+    # The other bulk jobs wait where another worker can have them.
+    assert sorted(job.lane for job in desk.jobs("running")) == ["bulk"] * 4 + ["interactive"]
+    assert desk.pipeline.ready.empty()
+
+
+def test_urgent_jobs_are_looked_for_and_never_waited_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intake sleeps in one lane while another one has room."""
+    read, looked = WindowReader.take, threading.Event()
+    asleep: list[tuple[Lane, ...]] = []
+
+    def take(reader: WindowReader, **given: Any) -> ClosedWindow | None:
+        if given["wait"]:
+            asleep.append(given["lanes"])
+        elif given["lanes"] == (Lane.INTERACTIVE, Lane.STANDARD):
+            looked.set()
+        return read(reader, **given)
+
+    monkeypatch.setattr(WindowReader, "take", take)
+    with desk.running():
+        fill_with_bulk(desk)
+        assert looked.wait(20)
+
+    assert set(asleep) == {tuple(Lane)}
+
+
+def test_a_seat_that_comes_free_is_filled_at_once_although_urgent_jobs_are_looked_for(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine runs short of work while intake waits for urgent jobs that never come."""
+    # Longer than the test: nothing but the word of a free seat wakes it.
+    monkeypatch.setattr("worker.intake._URGENT_POLL_SECONDS", 600)
+    with desk.running():
+        fill_with_bulk(desk)
+        desk.pipeline.admission.settle(same_rooms(1, 4000))
+        found = desk.pipeline.ready.get(timeout=20)
+        desk.pipeline.stopping.set()
+        desk.pipeline.admission.settle(same_rooms(4, 4000))
+
+    assert found.job.lane == Lane.BULK

@@ -8,12 +8,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from engine.protocol import DeviceLost, EngineLost, FinishReason, Room
+from engine.protocol import DeviceLost, EngineLost, FinishReason
+from models.tables.job import Lane
 from tests.worker.fake_engine import FakeEngine, Mark
-from tests.worker.job_examples import ready
+from tests.worker.job_examples import open_to_all, ready
 from tests.worker.waiting import eventually
+from worker.admission import Opening
 from worker.engine_keeper import MAX_LOSSES, EngineKeeper
-from worker.events import Admitted, Dropped, EngineGone, Event, ReadyJob, Refused, Stepped
+from worker.events import Admitted, Dropped, EngineGone, Event, ReadyJob, Refused, RollCall, Stepped
 from worker.gauge import Gauge
 from worker.loop import EngineLoop
 from worker.meter import Meter
@@ -44,7 +46,7 @@ def loop_of(pipeline: Pipeline, *engines: FakeEngine, drain_seconds: float = 30.
 
 def feed(pipeline: Pipeline, *jobs: ReadyJob) -> None:
     for job in jobs:
-        pipeline.admission.reserve([job.need])
+        pipeline.admission.reserve(job)
         pipeline.ready.put(job)
 
 
@@ -135,7 +137,7 @@ def test_a_refused_job_is_told_and_harms_nobody(pipeline: Pipeline) -> None:
     reason = "the script refuses this request"
     assert events[0] == Refused(refused.job, "context_length_exceeded", reason)
     assert set(endings(events)) == {"job_b"}
-    assert pipeline.admission.wait(0) == Room(4, 4000)
+    assert pipeline.admission.wait(0) == open_to_all(4, 4000)
 
 
 def test_an_error_of_one_request_ends_it_alone(pipeline: Pipeline) -> None:
@@ -190,7 +192,7 @@ def test_a_job_cancelled_on_its_way_to_the_engine_is_never_computed(pipeline: Pi
 
     assert "job_a" not in engine.added_at
     assert [event.job for event in events if isinstance(event, Dropped)] == [cancelled.job]
-    assert pipeline.admission.wait(0) == Room(4, 4000)
+    assert pipeline.admission.wait(0) == open_to_all(4, 4000)
 
 
 def test_a_job_claimed_again_runs_after_its_earlier_run_was_dropped(pipeline: Pipeline) -> None:
@@ -206,7 +208,7 @@ def test_a_job_claimed_again_runs_after_its_earlier_run_was_dropped(pipeline: Pi
     assert not [event for event in events if isinstance(event, Refused)]
     admitted = [event.job.held.token for event in events if isinstance(event, Admitted)]
     assert admitted == [1, 2]
-    assert pipeline.admission.wait(0) == Room(4, 4000)
+    assert pipeline.admission.wait(0) == open_to_all(4, 4000)
 
 
 def test_what_runs_is_finished_when_told_to_stop(pipeline: Pipeline) -> None:
@@ -233,6 +235,20 @@ def test_a_drain_ends_in_time(pipeline: Pipeline) -> None:
     assert engine.has_work()
 
 
+def test_publish_is_told_whom_the_engine_still_has(pipeline: Pipeline) -> None:
+    engine = FakeEngine(marks={"job_a": Mark.SILENT})
+    feed(pipeline, ready("job_a"), ready("job_b", num_steps=1))
+
+    with running(pipeline, engine) as events:
+        eventually(lambda: any(isinstance(event, RollCall) for event in events))
+
+    roll = next(event for event in events if isinstance(event, RollCall))
+    before = events[: events.index(roll)]
+    assert [event.job.id for event in before if isinstance(event, Admitted)] == ["job_a", "job_b"]
+    assert endings(before) == {"job_b": FinishReason.LENGTH}
+    assert roll.ids == frozenset()
+
+
 def test_an_idle_engine_is_not_stepped(pipeline: Pipeline) -> None:
     engine = FakeEngine()
     feed(pipeline, ready("job_a", num_steps=3))
@@ -251,10 +267,10 @@ def test_room_is_told_to_intake(pipeline: Pipeline) -> None:
 
     with running(pipeline, engine) as events:
         eventually(lambda: "job_a" in engine.added_at)
-        eventually(lambda: pipeline.admission.wait(0) == Room(3, 3990))
+        eventually(lambda: pipeline.admission.wait(0) == open_to_all(3, 3990))
         engine.go.set()
         eventually(ended(events, "job_a"))
-        eventually(lambda: pipeline.admission.wait(0) == Room(4, 4000))
+        eventually(lambda: pipeline.admission.wait(0) == open_to_all(4, 4000))
 
 
 @pytest.mark.parametrize("mark", [Mark.LOST, Mark.BUG])
@@ -268,7 +284,7 @@ def test_a_lost_engine_is_replaced_and_what_waited_runs_in_the_new_one(
         eventually(lambda: EngineGone() in events)
         feed(pipeline, ready("job_b"))
         eventually(ended(events, "job_b"))
-        eventually(lambda: pipeline.admission.wait(0) == Room(4, 4000))
+        eventually(lambda: pipeline.admission.wait(0) == open_to_all(4, 4000))
 
     assert lost.num_steps == 0
     assert new.added_at == {"job_b": 0}
@@ -290,7 +306,7 @@ def test_an_engine_lost_while_it_drains_is_not_replaced(pipeline: Pipeline) -> N
 
 
 def test_intake_takes_nothing_while_there_is_no_engine(pipeline: Pipeline) -> None:
-    seen: list[Room | None] = []
+    seen: list[Opening | None] = []
     feed(pipeline, ready("job_a"))
     first = FakeEngine(marks={"job_a": Mark.LOST})
 
@@ -305,8 +321,8 @@ def test_intake_takes_nothing_while_there_is_no_engine(pipeline: Pipeline) -> No
     loop_around(pipeline, build, drain_seconds=0).run()
 
     # Three seats of four were free beside the one on its way; then none; then what the new one has.
-    assert seen == [Room(3, 3995), None]
-    assert pipeline.admission.wait(0) == Room(2, 2000)
+    assert seen == [open_to_all(3, 3995), None]
+    assert pipeline.admission.wait(0) == open_to_all(2, 2000)
 
 
 def test_nothing_holds_a_lost_engine_while_the_next_one_is_built(pipeline: Pipeline) -> None:
@@ -358,3 +374,38 @@ def test_a_request_that_the_engine_cannot_take_fails_alone(pipeline: Pipeline) -
 
     reason = "The engine did not take the request: the script has a fault."
     assert events[0] == Refused(unfit.job, "engine_error", reason)
+
+
+def fill_with_bulk(pipeline: Pipeline, engine: FakeEngine) -> list[ReadyJob]:
+    """Endless bulk jobs have every seat."""
+    bulk = [ready(f"bulk_{seat}", num_steps=ENDLESS, lane=Lane.BULK) for seat in range(4)]
+    feed(pipeline, *bulk)
+    eventually(lambda: len(engine.added_at) == 4)
+    return bulk
+
+
+def test_an_urgent_job_ends_while_the_others_have_every_seat(pipeline: Pipeline) -> None:
+    engine = FakeEngine()
+
+    with running(pipeline, engine, drain_seconds=0) as events:
+        fill_with_bulk(pipeline, engine)
+        opening = pipeline.admission.wait(30)
+        feed(pipeline, ready("urgent", num_steps=3, lane=Lane.INTERACTIVE))
+        eventually(ended(events, "urgent"))
+
+    assert opening is not None
+    assert opening.lanes == (Lane.INTERACTIVE, Lane.STANDARD)
+    assert set(endings(events)) == {"urgent"}
+
+
+def test_a_job_that_had_to_yield_can_be_cancelled(pipeline: Pipeline) -> None:
+    engine = FakeEngine()
+
+    with running(pipeline, engine, drain_seconds=0) as events:
+        bulk = fill_with_bulk(pipeline, engine)
+        feed(pipeline, *[ready(f"urgent_{n}", num_steps=ENDLESS, lane=Lane.INTERACTIVE) for n in range(4)])
+        eventually(lambda: len(engine.added_at) == 8)
+        pipeline.aborts.put(bulk[2].job.held)
+        eventually(ended(events, "bulk_2"))
+
+    assert endings(events) == {"bulk_2": FinishReason.CANCELLED}

@@ -6,7 +6,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from worker.progress import HangDetector, Progress
+from worker.progress import HangDetector, Progress, Pulse
 
 
 def test_a_step_is_marked_while_it_goes_on() -> None:
@@ -17,7 +17,7 @@ def test_a_step_is_marked_while_it_goes_on() -> None:
         during = progress.sample()
     after = progress.sample()
 
-    assert [before, during, after] == [(0, False), (0, True), (1, False)]
+    assert [before, during, after] == [Pulse(0, 0), Pulse(0, 1), Pulse(1, 0)]
 
 
 def test_a_step_that_fails_has_ended_too() -> None:
@@ -26,10 +26,10 @@ def test_a_step_that_fails_has_ended_too() -> None:
     with pytest.raises(ValueError, match="broken"), progress.step():
         raise ValueError("broken")
 
-    assert progress.sample() == (1, False)
+    assert progress.sample() == Pulse(1, 0)
 
 
-def report(progress: Progress, pipe: Connection[tuple[int, bool], None]) -> None:
+def report(progress: Progress, pipe: Connection[Pulse, None]) -> None:
     pipe.send(progress.sample())
 
 
@@ -38,7 +38,7 @@ def test_another_process_reads_it() -> None:
     ours, theirs = context.Pipe()
     with progress.step():
         pass
-    with progress.step():
+    with progress.step(patience=5):
         reader = context.Process(target=report, args=(progress, theirs))
         reader.start()
         found = ours.recv()
@@ -46,29 +46,31 @@ def test_another_process_reads_it() -> None:
     ours.close()
     theirs.close()
 
-    assert found == (1, True)
+    assert found == Pulse(1, 5)
 
 
 @pytest.mark.parametrize(
     ("samples", "expected"),
     [
         # One long step: hung only after more than the limit.
-        ([(5, True, 0), (5, True, 10), (5, True, 11)], [False, False, True]),
+        ([(5, 1, 0), (5, 1, 10), (5, 1, 11)], [False, False, True]),
         # Steps end: however long it goes on.
-        ([(5, True, 0), (6, True, 9), (7, True, 18), (8, True, 27)], [False] * 4),
+        ([(5, 1, 0), (6, 1, 9), (7, 1, 18), (8, 1, 27)], [False] * 4),
         # Between steps nothing can hang.
-        ([(5, False, 0), (5, False, 100), (5, True, 105)], [False, False, False]),
+        ([(5, 0, 0), (5, 0, 100), (5, 1, 105)], [False, False, False]),
         # The clock starts with the step, not with the idle time before it.
-        ([(5, False, 90), (5, True, 99), (5, True, 100), (5, True, 101)], [False, False, False, True]),
+        ([(5, 0, 90), (5, 1, 99), (5, 1, 100), (5, 1, 101)], [False, False, False, True]),
+        # One that may take as long as three.
+        ([(5, 3, 0), (5, 3, 30), (5, 3, 31)], [False, False, True]),
         # The very first step can hang as well.
-        ([(0, True, 0), (0, True, 11)], [False, True]),
+        ([(0, 1, 0), (0, 1, 11)], [False, True]),
     ],
 )
 def test_a_hang_is_a_step_that_lasts_too_long(
-    samples: Sequence[tuple[int, bool, float]], expected: Sequence[bool]
+    samples: Sequence[tuple[int, int, float]], expected: Sequence[bool]
 ) -> None:
     detector = HangDetector(max_step_seconds=10)
 
-    found = [detector.is_hung((steps, in_step), now=now) for steps, in_step, now in samples]
+    found = [detector.is_hung(Pulse(steps, patience), now=now) for steps, patience, now in samples]
 
     assert found == expected

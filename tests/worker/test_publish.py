@@ -12,6 +12,7 @@ from engine.sampling import SamplingParams
 from models.consumer import Consumer, Entry
 from models.job_store import JobStore
 from models.lease import ClaimedJob, WindowRecord, claim
+from models.publication import MAX_RETRIES
 from models.queue import JobQueue
 from models.signals import Signal, Signals
 from models.tables.job import JobResult, JobStatus, Lane
@@ -19,7 +20,7 @@ from tests.models.pipeline import MODEL
 from tests.models.pipeline import Pipeline as Backlog
 from tests.services.redis_server import ValkeyServer
 from tests.worker.listening import listening
-from worker.events import Admitted, EngineGone, Refused, Stepped
+from worker.events import Admitted, EngineGone, Refused, RollCall, Stepped
 from worker.logprob_body import TokenBytes
 from worker.pipeline import Pipeline
 from worker.publish import Publisher
@@ -290,6 +291,32 @@ def test_a_job_that_was_out_of_memory_is_queued_again_and_one_with_another_error
     assert (desk.depth(), desk.pipeline.leases.all()) == (0, [])
 
 
+def test_an_answer_that_the_engine_will_never_give_is_asked_for_again_and_fails_in_the_end(
+    desk: Desk,
+) -> None:
+    lost, kept, ended = desk.claim(3)
+    for job in (lost, kept):
+        desk.pipeline.events.put(Admitted(job, REQUEST))
+    desk.answer(ended)
+    desk.pipeline.events.put(RollCall(frozenset({kept.id})))
+    desk.step(EngineOutput(kept.id, (7,), "hi", finish_reason=FinishReason.STOP))
+
+    desk.publish()
+
+    row = desk.backlog.job(lost.id)
+    assert (row.status, row.attempt, row.num_retries, row.isolation) == ("queued", 1, 1, 0)
+    assert [desk.backlog.job(job.id).status for job in (kept, ended)] == ["succeeded"] * 2
+    assert desk.pipeline.leases.all() == []
+    for _ in range(MAX_RETRIES):
+        desk.backlog.change(lost.id, available_at=desk.backlog.time())
+        (again,) = desk.backlog.claim(lost.id)
+        desk.pipeline.events.put(Admitted(again, REQUEST))
+        desk.pipeline.events.put(RollCall(frozenset()))
+        desk.publish()
+    row = desk.backlog.job(lost.id)
+    assert (row.status, row.error_code, row.attempt) == ("failed", "engine_error", MAX_RETRIES + 1)
+
+
 def test_an_output_of_nobody_is_dropped(desk: Desk) -> None:
     (job,) = desk.claim()
     desk.pipeline.events.put(Admitted(job, REQUEST))
@@ -328,7 +355,8 @@ def test_an_answer_that_cannot_be_written_fails_alone(desk: Desk) -> None:
             broken.id,
             (7,),
             "hi",
-            logprobs=(TokenLogprobs(7, float("nan")),),
+            # No tokenizer has such a token.
+            logprobs=(TokenLogprobs(-1, -0.5),),
             finish_reason=FinishReason.LENGTH,
         )
     )

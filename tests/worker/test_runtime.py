@@ -87,6 +87,23 @@ def test_a_cancelled_job_leaves_the_engine(service: Service) -> None:
 
 
 @pytest.mark.usefixtures("worker")
+def test_an_interactive_job_does_not_wait_for_bulk_jobs_that_have_every_seat(service: Service) -> None:
+    bulk = service.accept(prompts(10, max_tokens=700), lane="bulk")
+    eventually(lambda: len(service.jobs(bulk, "running")) == 8)
+
+    urgent = service.accept(prompts(2, max_tokens=5), lane="interactive")
+    service.await_finished(urgent)
+
+    assert [job.status for job in service.jobs(urgent)] == ["succeeded"] * 2
+    # Those that yielded are claimed as before, and go on.
+    assert [job.status for job in service.jobs(bulk)] == ["running"] * 8 + ["queued"] * 2
+    service.await_finished(bulk)
+    assert {(job.status, job.attempt, job.num_completion_tokens) for job in service.jobs(bulk)} == {
+        ("succeeded", 1, 700)
+    }
+
+
+@pytest.mark.usefixtures("worker")
 def test_a_redis_that_comes_back_empty_loses_no_job(service: Service, valkey_server: ValkeyServer) -> None:
     ids = service.accept(prompts(60, max_tokens=120))
     eventually(lambda: service.jobs(ids, "succeeded"))

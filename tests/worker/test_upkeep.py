@@ -77,9 +77,40 @@ def test_entries_of_a_consumer_that_died_before_its_claim_are_published_anew(
     assert (job.status, job.attempt) == ("queued", 0)
 
 
+def test_what_a_consumer_that_is_gone_has_read_is_published_anew_whatever_the_clock_of_redis_says(
+    backlog: Backlog, redis_url: str
+) -> None:
+    job_id = backlog.accept(depth=10)
+    assert backlog.consumer("dead").read({Lane.STANDARD: 1})
+    signals = Signals(redis_url, "test")
+    # Nothing is ever idle for so long, as after a clock that was set back.
+    upkeep = Upkeep(
+        database=backlog.database,
+        consumer=backlog.consumer("w1"),
+        dispatcher=backlog.dispatcher(),
+        signals=signals,
+        lease_seconds=3600,
+    )
+
+    with running(upkeep):
+        reader = backlog.consumer("w2")
+        found: list[str] = []
+
+        def look() -> bool:
+            found.extend(entry.ticket.job_id for entry in reader.read({Lane.STANDARD: 10}))
+            return bool(found)
+
+        eventually(look)
+
+    signals.close()
+    assert found == [job_id]
+    assert backlog.queue.depth(MODEL, Lane.STANDARD) == 1
+
+
 def test_entries_that_somebody_keeps_alive_stay(backlog: Backlog, upkeep: Upkeep) -> None:
     job_id = backlog.accept(depth=10)
     alive = backlog.consumer("alive")
+    Fleet(backlog.database).join(WorkerCard("alive", "host", 1, MODEL, 64, "cpu", "0"))
     entries = alive.read({Lane.STANDARD: 1})
     beats: list[str] = []
     done = threading.Event()

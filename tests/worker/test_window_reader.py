@@ -231,3 +231,29 @@ def test_a_broker_lost_within_a_window_takes_nothing_away(own_server: ValkeyServ
     assert window.open_seconds < 5
     consumer.close()
     queue.close()
+
+
+def test_lanes_without_room_are_left_alone(desk: Desk) -> None:
+    put = {lane: desk.put(3, lane=lane) for lane in Lane}
+    reader = desk.reader(PATIENT)
+
+    window = reader.take(seats=4, cache_tokens=1000, lanes=(Lane.INTERACTIVE,), wait=False)
+    nothing = reader.take(seats=4, cache_tokens=1000, lanes=(Lane.INTERACTIVE,), wait=False)
+
+    assert window is not None
+    assert (ids(window), window.reason) == (put[Lane.INTERACTIVE], CloseReason.IDLE)
+    assert nothing is None
+    assert {desk.queue.depth(MODEL, lane) for lane in Lane} == {3}
+    both = reader.take(seats=4, cache_tokens=1000, lanes=(Lane.INTERACTIVE, Lane.STANDARD), wait=False)
+    assert both is not None
+    assert ids(both) == put[Lane.STANDARD]
+
+
+def test_company_comes_from_the_lanes_with_room_alone(desk: Desk) -> None:
+    desk.put(1, lane=Lane.INTERACTIVE)
+    desk.put(3, lane=Lane.BULK)
+
+    window = desk.reader(BRIEF).take(seats=4, cache_tokens=1000, lanes=(Lane.INTERACTIVE, Lane.STANDARD))
+
+    assert window is not None
+    assert [entry.lane for entry in window.entries] == [Lane.INTERACTIVE]

@@ -8,6 +8,7 @@ import sys
 from models.errors import HeadraceError
 from models.failpoints import arm_failpoints
 from models.logs import configure_logging
+from models.misspelling import warn_of_misspellings
 from models.settings import load_settings
 
 
@@ -20,6 +21,7 @@ def main() -> int:
         settings = load_settings(bare_urls=True)
         arm_failpoints(settings.data_dir)
         configure_logging(settings)
+        warn_of_misspellings()
         # Imported here: Celery reads the environment when it is loaded.
         from worker.background.process import run_background
 

@@ -12,6 +12,7 @@ from models.chore_lease import ChoreLeases
 from models.consumer import Consumer
 from models.dispatch import Dispatcher
 from models.errors import ServiceUnavailable
+from models.fleet import Fleet
 from models.presence import require_redis
 from models.queue import JobQueue
 from models.retention import Retention
@@ -84,6 +85,7 @@ class House:
             database=self._database,
             consumer=consumer,
             dispatcher=Dispatcher(self._database, self._queue, model=model, depth=settings.dispatch_depth),
+            fleet=Fleet(self._database),
             signals=self._signals,
             lease_seconds=settings.lease_seconds,
             crash_backoff=Backoff(settings.crash_backoff_seconds),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from unittest.mock import DEFAULT, patch
 
 import pytest
 from structlog.testing import capture_logs
@@ -88,6 +89,20 @@ def test_an_entry_of_a_dead_consumer_is_replaced(backlog: Backlog, schedule: Sch
     assert backlog.queue.depth(MODEL, Lane.STANDARD) == 0
 
 
+def test_a_clock_that_is_set_back_does_not_silence_beat(house: tuple[Settings, Schedule]) -> None:
+    noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    with patch.multiple("worker.background.app", datetime=DEFAULT, time=DEFAULT) as clocks:
+        clocks["datetime"].now.return_value = noon
+        clocks["time"].monotonic.return_value = 500.0
+        every = make_app(*house).conf.beat_schedule["rescue"]["schedule"]
+
+        clocks["datetime"].now.return_value = noon - timedelta(hours=1)
+        clocks["time"].monotonic.return_value = 501.0
+        assert every.remaining_estimate(noon).total_seconds() == 1
+        clocks["time"].monotonic.return_value = 502.0
+        assert every.is_due(noon).is_due
+
+
 def test_what_is_stuck_and_a_redis_that_may_evict_are_logged_until_they_end(
     house: tuple[Settings, Schedule], backlog: Backlog, valkey_server: ValkeyServer
 ) -> None:
@@ -117,7 +132,7 @@ def test_every_chore_is_sent_and_a_message_is_dropped_once_others_have_come(
 ) -> None:
     entries = make_app(*house).conf.beat_schedule
 
-    assert {name: entry["schedule"].total_seconds() for name, entry in entries.items()} == {
+    assert {name: entry["schedule"].run_every.total_seconds() for name, entry in entries.items()} == {
         "dispatch:big": 1,
         f"dispatch:{MODEL}": 1,
         "reconcile:big": 30,

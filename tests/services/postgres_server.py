@@ -28,29 +28,37 @@ _SETTINGS = {
     "max_connections": "200",
 }
 
+#: What a commit needs to outlive the server's processes; to outlive the machine it would need more.
+_DURABLE = {"synchronous_commit": "on"}
+
 
 class PostgresServer:
-    """A running PostgreSQL that trusts every local user."""
+    """A running PostgreSQL that trusts every local user.
 
-    def __init__(self) -> None:
-        initdb, postgres = _find_program("initdb"), _find_program("postgres")
+    With `is_durable`, what was committed is there again after `quit` and `start_again`.
+    """
+
+    def __init__(self, *, is_durable: bool = False) -> None:
+        initdb = _find_program("initdb")
         self._user = _server_user()
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-pg-"))
         if self._user is not None:
             shutil.chown(self._folder, self._user, self._user)
-        store = self._folder / "data"
-        self._initialise(initdb, store)
-        settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        self._process = ServerProcess(
-            [postgres, "-D", str(store), "-k", str(self._folder), *settings],
-            log=self._folder / "log",
-            user=self._user,
-        )
-        self._process.wait_until(self._answers)
+        self._initialise(initdb, self._folder / "data")
+        self._settings = _SETTINGS | (_DURABLE if is_durable else {})
+        self._process = self._start()
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def quit(self) -> None:
+        """End at once, as `pg_ctl stop -m immediate` does: connections break, and nothing is written out."""
+        self._process.quit()
+
+    def start_again(self) -> None:
+        """Run again with the same data, and answer when this returns."""
+        self._process = self._start()
 
     def create_database(self) -> str:
         """Make a new, empty database and return its SQLAlchemy URL."""
@@ -72,6 +80,16 @@ class PostgresServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _start(self) -> ServerProcess:
+        options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+        process = ServerProcess(
+            [_find_program("postgres"), "-D", str(self._folder / "data"), "-k", str(self._folder), *options],
+            log=self._folder / "log",
+            user=self._user,
+        )
+        process.wait_until(self._answers)
+        return process
 
     def _initialise(self, initdb: str, store: Path) -> None:
         options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]

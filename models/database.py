@@ -22,6 +22,8 @@ _SQLITE_BUSY_SECONDS = 30
 _SQLITE_RETRY_SECONDS = 0.01
 #: How long PostgreSQL may take to answer a connect.
 _CONNECT_SECONDS = 5
+#: How long PostgreSQL waits for the next statement of a transaction before it ends it.
+_MAX_IDLE_SECONDS = 10
 
 #: Errors that say that our statement was wrong, and not that the database is away or broken.
 _OUR_MISTAKES = (exc.IntegrityError, exc.DataError, exc.ProgrammingError, exc.NotSupportedError)
@@ -91,7 +93,7 @@ def now(session: Session) -> datetime:
 
 
 def _create_postgres(url: str) -> Engine:
-    return create_engine(
+    engine = create_engine(
         url,
         pool_pre_ping=True,
         pool_size=10,
@@ -99,6 +101,15 @@ def _create_postgres(url: str) -> Engine:
         connect_args={"connect_timeout": _CONNECT_SECONDS},
         hide_parameters=True,
     )
+    event.listen(engine, "connect", _prepare_postgres)
+    return engine
+
+
+def _prepare_postgres(connection: Any, _record: Any) -> None:
+    # A process that is stopped in the middle of a transaction keeps its locks: nobody could change the same
+    # counters, so nothing could be accepted, until it goes on or is killed.
+    connection.execute(f"SET idle_in_transaction_session_timeout = {_MAX_IDLE_SECONDS * 1000}")
+    connection.commit()
 
 
 def _create_sqlite(url: str) -> Engine:

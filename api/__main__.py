@@ -9,6 +9,7 @@ import structlog
 from api.app import create_app
 from api.server import Server, bind
 from models.errors import DatabaseUnavailable, StartupError
+from models.failpoints import arm_failpoints
 from models.logs import configure_logging
 from models.settings import load_settings
 
@@ -20,6 +21,7 @@ def main() -> int:
     """Serve; return 2, with one line on standard error, where that cannot begin."""
     try:
         settings = load_settings(bare_urls=True)
+        arm_failpoints(settings.data_dir)
         configure_logging(settings)
         app = create_app(settings)
         listener = bind(settings.host, settings.port)

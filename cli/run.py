@@ -10,6 +10,7 @@ import typer
 from cli.json_output import AsJson, print_json
 from cli.setting_flags import LOG_FLAGS, WORKER_FLAGS, Flags, setting_flags
 from models.errors import StartupError
+from models.failpoints import arm_failpoints
 from models.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def run(
     from models.logs import configure_logging
 
     settings = load_settings(**flags)
+    arm_failpoints(settings.data_dir)
     configure_logging(_quiet(settings))
     if not output.name:
         raise StartupError("the output has no name; give a file with -o")

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from cli.setting_flags import LOG_FLAGS, WORKER_FLAGS, Flags, setting_flags
+from models.failpoints import arm_failpoints
 from models.settings import Settings, load_settings
 
 
@@ -18,6 +19,7 @@ def up(flags: Flags) -> None:
     from models.logs import configure_logging
 
     settings = _with_log_format(load_settings(**flags))
+    arm_failpoints(settings.data_dir)
     configure_logging(settings)
     raise typer.Exit(serve(settings, announce=lambda line: print(line, flush=True)))
 

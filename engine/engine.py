@@ -75,6 +75,10 @@ class TorchEngine:
     def limits(self) -> EngineLimits:
         return self._limits
 
+    @property
+    def device(self) -> str:
+        return self._runner.network.device.type
+
     def add(self, request: EngineRequest) -> None:
         """Take a request in, or raise RequestRejected; then nothing else is changed."""
         if request.id in self._requests:

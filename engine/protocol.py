@@ -157,6 +157,10 @@ class Engine(Protocol):
     def limits(self) -> EngineLimits:
         """What the engine can hold."""
 
+    @property
+    def device(self) -> str:
+        """The kind of device that it computes on, as `cpu` or `cuda`."""
+
     def add(self, request: EngineRequest) -> None:
         """Take a request in, or raise RequestRejected."""
 

@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from models.database import Database, now
 from models.errors import IdempotencyMismatch, QueueUnavailable
+from models.failpoints import failpoint
 from models.ids import new_id
 from models.move import count_jobs
 from models.queue import JobQueue, Ticket
@@ -81,7 +82,10 @@ class Acceptance:
             if known is not None:
                 return known
             resource_id, jobs = _store(session, submission, free)
+            failpoint("accept_before_commit")
+        failpoint("accept_after_commit")
         self._append(jobs)
+        failpoint("accept_after_xadd")
         return resource_id
 
     def _free_shares(self, submission: Submission) -> dict[_Stream, int]:

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, and_, func, select, update
 from sqlalchemy.orm import Session
 
 from models.database import Database, now
+from models.failpoints import failpoint
 from models.fairness import deficit_round_robin
 from models.move import Move, move_jobs
 from models.queue import JobQueue, Ticket
@@ -84,6 +85,15 @@ class Dispatcher:
         free = self._depth - self._queue.depth(self._model, lane) if projects else 0
         if free <= 0:
             return 0
+        chosen = self._choose(lane, projects, free)
+        if chosen:
+            failpoint("dispatch_after_commit")
+            self._queue.append(self._model, lane, [Ticket.of(job) for job in chosen])
+            failpoint("dispatch_after_xadd")
+        return len(chosen)
+
+    def _choose(self, lane: Lane, projects: Sequence[str], free: int) -> list[Job]:
+        """Mark the next jobs of these projects as dispatched, at most `free`, and return them."""
         present = self._queue.job_ids(self._model, lane) if len(projects) > 1 else set()
         with self._database.transaction() as session:
             spent = _costs(session, present)
@@ -94,8 +104,9 @@ class Dispatcher:
             at = now(session)
             for job in chosen:
                 job.dispatched_at = at
-        self._queue.append(self._model, lane, [Ticket.of(job) for job in chosen])
-        return len(chosen)
+            if chosen:
+                failpoint("dispatch_before_commit")
+            return chosen
 
     def _waiting_projects(self, lane: Lane) -> Sequence[str]:
         with self._database.reading() as session:

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from models.consumer import Entry
 from models.database import Database, now
+from models.failpoints import failpoint
 from models.ids import new_id
 from models.job_error import JobError
 from models.move import Move, move_jobs
@@ -88,7 +89,10 @@ def claim(
     by_id = {entry.ticket.job_id: entry for entry in entries}
     grant = Grant(worker_id, lease_seconds, window)
     with database.transaction() as session:
-        return grant.take(session, by_id, may_take=lambda job: job.isolation == 0)
+        claimed = grant.take(session, by_id, may_take=lambda job: job.isolation == 0)
+        failpoint("claim_before_commit")
+    failpoint("claim_after_commit")
+    return claimed
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from sqlalchemy import insert
 
 from models.backoff import RETRY_BACKOFF, Backoff
 from models.database import UNWRITABLE, Database
+from models.failpoints import failpoint
 from models.job_error import JobError
 from models.lease import UNHELD
 from models.move import Move, move_jobs
@@ -92,7 +93,9 @@ def _publish(database: Database, outcomes: Sequence[Outcome], backoff: Backoff) 
         ]
         if texts:
             session.execute(insert(JobResult), texts)
-        return {job.id for job in moved}
+        failpoint("publish_before_commit")
+    failpoint("publish_after_commit")
+    return {job.id for job in moved}
 
 
 def _retry(job: Job, at: datetime, backoff: Backoff) -> Move:

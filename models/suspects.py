@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from models.database import Database, now
+from models.failpoints import failpoint
 from models.lease import ClaimedJob, Grant
 from models.suspicion import choose_group
 from models.tables.job import Job, JobStatus
@@ -32,7 +33,10 @@ def claim_suspects(database: Database, grant: Grant, *, model: str, max_jobs: in
             .with_for_update(skip_locked=True)
         ).all()
         group = choose_group([(row[0], row[1]) for row in rows], max_jobs=max_jobs)
-        return grant.take(session, dict.fromkeys(group), may_take=lambda job: job.isolation > 0)
+        claimed = grant.take(session, dict.fromkeys(group), may_take=lambda job: job.isolation > 0)
+        failpoint("claim_before_commit")
+    failpoint("claim_after_commit")
+    return claimed
 
 
 def has_suspects(database: Database, *, model: str) -> bool:

@@ -9,6 +9,7 @@ import structlog
 from models.consumer import Consumer, Entry
 from models.database import Database
 from models.errors import ServiceUnavailable
+from models.failpoints import failpoint
 from models.lease import ClaimedJob, WindowRecord, claim, release_entries
 from models.signals import Signal, Signals
 from worker.events import Refused
@@ -75,6 +76,7 @@ class Intake:
             return True
         window = self._reader.take(seats=room.seats, cache_tokens=room.cache_tokens, wait=wait)
         if window is not None:
+            failpoint("read_after")
             self._feed(window)
         return window is not None
 

@@ -8,6 +8,7 @@ import time
 import structlog
 
 from engine.protocol import DeviceLost, Engine, RequestRejected, Room
+from models.failpoints import failpoint
 from models.lease import Held
 from worker.engine_keeper import EngineKeeper
 from worker.events import Admitted, Dropped, EngineGone, ReadyJob, Refused, Stepped
@@ -75,7 +76,9 @@ class EngineLoop:
     def _step(self) -> bool:
         try:
             with self._progress.step():
+                failpoint("compute_before_step")
                 outputs = self._engine.step()
+                failpoint("compute_after_step")
         except DeviceLost:
             raise
         except Exception:

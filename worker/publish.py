@@ -13,6 +13,7 @@ from models.backoff import CRASH_BACKOFF, RETRY_BACKOFF, Backoff
 from models.consumer import Consumer
 from models.database import Database
 from models.errors import DatabaseUnavailable, QueueUnavailable
+from models.failpoints import failpoint
 from models.lease import ClaimedJob, entries_of
 from models.publication import Outcome, publish
 from models.rescue import give_back_crashed
@@ -142,6 +143,7 @@ class Publisher:
         self._pipeline.leases.release([job.held for job in jobs])
         try:
             self._consumer.acknowledge(entries_of(job.held for job in jobs))
+            failpoint("acknowledge_after")
             self._signals.send(Signal.DONE, [job.id for job in jobs])
         except QueueUnavailable as error:
             # The entries are found by their idle time, and dropped since their jobs have ended.

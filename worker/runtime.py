@@ -12,8 +12,8 @@ from contextlib import ExitStack
 import structlog
 
 from engine.checkpoint import locate_checkpoint
-from engine.engine import prepare_engine
-from engine.placement import place
+from engine.config import EngineConfig
+from engine.protocol import Engine
 from engine.token_bytes import TokenBytes
 from engine.tokenizer import Tokenizer
 from models.backoff import Backoff
@@ -48,7 +48,11 @@ _log = structlog.get_logger()
 _FIGURES_SECONDS = 5.0
 
 
-def run_worker(settings: Settings) -> int:
+#: Loads what an engine needs; what it returns makes an engine, as often as one is needed.
+PrepareEngine = Callable[[EngineConfig], Callable[[], Engine]]
+
+
+def run_worker(settings: Settings, prepare: PrepareEngine) -> int:
     """Work until SIGTERM, and return the exit code: 1 if a part of the worker broke.
 
     Raises StartupError or EngineError where it cannot start, ValueError for settings that do not go together.
@@ -60,7 +64,7 @@ def run_worker(settings: Settings) -> int:
         stack.callback(connections.close)
         tokenizer = Tokenizer.load(locate_checkpoint(settings.model, settings.checkpoint_dir))
         progress = Progress()
-        keeper = EngineKeeper(prepare_engine(config), progress=progress)
+        keeper = EngineKeeper(prepare(config), progress=progress)
         leases = Leases(settings, worker_id, progress)
         stack.callback(leases.stop)
         pipeline = Pipeline(keeper.engine.room(), leases)
@@ -84,6 +88,7 @@ class Runtime:
         self._connections = connections
         self._keeper = keeper
         self._limits = keeper.engine.limits
+        self._device = keeper.engine.device
         self._tokenizer = tokenizer
         self._pipeline = pipeline
         self._crash_backoff = Backoff(settings.crash_backoff_seconds)
@@ -219,7 +224,7 @@ class Runtime:
             pid=os.getpid(),
             model=self._settings.served_name,
             max_model_len=self._limits.max_model_len,
-            device=place(engine_config(self._settings))[0].type,
+            device=self._device,
             version=headrace_version(),
         )
 

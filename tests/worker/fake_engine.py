@@ -56,6 +56,10 @@ class FakeEngine:
     def limits(self) -> EngineLimits:
         return self._limits
 
+    @property
+    def device(self) -> str:
+        return "cpu"
+
     def add(self, request: EngineRequest) -> None:
         if request.id in self._running:
             raise RequestRejected("duplicate_id", f"{request.id} is running already")

@@ -60,8 +60,8 @@ def main() -> None:
         return build_lossy
 
     impatient = partial(EngineKeeper, first_pause_seconds=0)
-    with patch.multiple(runtime, prepare_engine=prepare_lossy, EngineKeeper=impatient):
-        code = program.main()
+    with patch.object(runtime, "EngineKeeper", impatient):
+        code = program.main(prepare_lossy)
     os._exit(code)
 
 

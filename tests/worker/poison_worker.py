@@ -23,7 +23,7 @@ def main() -> None:
     from engine.tokenizer import Tokenizer
     from tests.worker.fake_engine import FakeEngine
     from worker import __main__ as program
-    from worker import runtime
+    from worker import runtime  # noqa: F401 (loaded once, for all lives)
 
     class MortalEngine(FakeEngine):
         """Computes with anybody but one."""
@@ -47,11 +47,8 @@ def main() -> None:
         return lambda: MortalEngine(config.max_num_seqs, tokenizer.encode_text(os.environ["POISON"]))
 
     def live() -> int:
-        with (
-            patch.object(runtime, "prepare_engine", prepare),
-            patch("worker.window_reader.MAX_BLOCK_SECONDS", 0.2),
-        ):
-            return program.main()
+        with patch("worker.window_reader.MAX_BLOCK_SECONDS", 0.2):
+            return program.main(prepare)
 
     crashes = Path(os.environ["CRASHES"])
     while True:

@@ -6,6 +6,7 @@ import os
 import sys
 
 from models.errors import HeadraceError
+from models.failpoints import arm_failpoints
 from models.logs import configure_logging
 from models.settings import load_settings
 
@@ -17,6 +18,7 @@ def main() -> int:
         del os.environ[name]
     try:
         settings = load_settings(bare_urls=True)
+        arm_failpoints(settings.data_dir)
         configure_logging(settings)
         # Imported here: Celery reads the environment when it is loaded.
         from worker.background.process import run_background

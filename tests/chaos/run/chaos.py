@@ -55,6 +55,8 @@ class Options:
     seconds: float
     #: `sqlite` or `postgresql`.
     database: str = "sqlite"
+    #: Between two blows at most.
+    longest_pause_seconds: float = 4.0
 
 
 def run_chaos(options: Options, folder: Path, say: Callable[[str], None] = _log.info) -> Report:
@@ -122,7 +124,12 @@ class Chaos:
     def _strike(self) -> None:
         """Let the clients ask and the mischief strike for as long as was asked for."""
         over = threading.Event()
-        mischief = Mischief(self._installation, self._blows, self._options.seed)
+        mischief = Mischief(
+            self._installation,
+            self._blows,
+            self._options.seed,
+            longest_pause_seconds=self._options.longest_pause_seconds,
+        )
         with self._closed(), ThreadPoolExecutor(len(self._clients) + 2) as pool:
             asking = [
                 pool.submit(client.run, over, self._may_go_on, mean_pause_seconds=_MEAN_PAUSE_SECONDS)

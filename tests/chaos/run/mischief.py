@@ -15,9 +15,8 @@ from tests.chaos.run.blows import Blows
 from tests.chaos.run.installation import LEASE_SECONDS, Installation
 from tests.chaos.run.role import Role
 
-#: Between two blows.
+#: Between two blows at least.
 _SHORTEST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 4.0
 #: How long a server stays away at most.
 _LONGEST_OUTAGE_SECONDS = 3.0
 #: How far past its lease a worker is frozen.
@@ -29,9 +28,12 @@ _RECOVERY_SECONDS = 2 * LEASE_SECONDS
 class Mischief:
     """Strikes every few seconds. Each kind comes once before any comes again, then by its weight."""
 
-    def __init__(self, installation: Installation, blows: Blows, seed: int) -> None:
+    def __init__(
+        self, installation: Installation, blows: Blows, seed: int, *, longest_pause_seconds: float
+    ) -> None:
         self._installation = installation
         self._blows = blows
+        self._longest_pause_seconds = longest_pause_seconds
         self._random = random.Random(f"{seed}/mischief")
         #: Until when a frozen worker stays so, in monotonic seconds.
         self._frozen: dict[str, tuple[Role, float]] = {}
@@ -62,7 +64,7 @@ class Mischief:
         self._thaw(float("inf"))
 
     def _pause_seconds(self) -> float:
-        return self._random.uniform(_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+        return self._random.uniform(_SHORTEST_PAUSE_SECONDS, self._longest_pause_seconds)
 
     def _kill_worker(self, *, whole: bool) -> None:
         role = self._random.choice(self._installation.workers)

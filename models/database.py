@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.orm import Session
 
 from models.errors import DatabaseUnavailable, StartupError
+from models.outage import Outage
 from models.tables.root import UtcMicroseconds
 
 #: How long SQLite waits for another writer before it gives up.
@@ -50,6 +51,7 @@ class Database:
             raise StartupError(
                 f"database URL must begin with sqlite:/// or postgresql://, not {parsed.drivername}"
             )
+        self.outage = Outage()
         self.engine = _create_sqlite(url) if parsed.get_backend_name() == "sqlite" else _create_postgres(url)
 
     @property
@@ -79,7 +81,9 @@ class Database:
         except (exc.DatabaseError, exc.InterfaceError, exc.TimeoutError) as error:
             if isinstance(error, _OUR_MISTAKES):
                 raise
+            self.outage.note_failure()
             raise DatabaseUnavailable(f"the database does not answer: {_first_line(error)}") from error
+        self.outage.note_success()
 
     def close(self) -> None:
         """Close all idle connections."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
-from sqlalchemy import ColumnElement, and_, func, select, update
+from sqlalchemy import ColumnElement, and_, func, select, true, update
 from sqlalchemy.orm import Session
 
 from models.database import Database, now
 from models.failpoints import failpoint
 from models.fairness import deficit_round_robin
+from models.ids import first_id
 from models.move import Move, move_jobs
 from models.queue import JobQueue, Ticket
 from models.tables.job import Job, JobStatus, Lane
@@ -22,8 +23,12 @@ _log = structlog.get_logger()
 #: Cost that a project may spend before the next one's turn. The smallest there is: places in Redis come free
 #: few at a time, and with larger turns the first project would take them all.
 _QUANTUM_TOKENS = 1
-#: An entry younger than this may still be on its way from accept.
+#: An entry younger than this may still be on its way, as far as all entries are looked through.
 _ARRIVAL_SECONDS = 5.0
+#: What accept has published arrives within this time, unless accept has died or Redis did not take it; and
+#: for so long after accept that is looked for often.
+_EARLY_SECONDS = 1.0
+_YOUNG_SECONDS = 10.0
 #: Overdue jobs moved by one transaction.
 _CHUNK = 500
 
@@ -46,13 +51,24 @@ class Dispatcher:
             self._forget_entries()
         return sum(self._fill(lane) for lane in Lane)
 
+    def chase(self) -> int:
+        """Do what `reconcile` does, but only for jobs of the last seconds, of which there are few."""
+        with self._database.reading() as session:
+            at = now(session)
+        young = Job.id >= first_id("job", at - timedelta(seconds=_YOUNG_SECONDS))
+        return self._find_missing(young, before=at - timedelta(seconds=_EARLY_SECONDS))
+
     def reconcile(self) -> int:
-        """Find queued jobs whose entry is not in Redis, and owe them one again."""
+        """Find queued jobs whose entry is not in Redis, owe them one again, and return how many they are."""
+        with self._database.reading() as session:
+            before = now(session) - timedelta(seconds=_ARRIVAL_SECONDS)
+        return self._find_missing(true(), before=before)
+
+    def _find_missing(self, which: ColumnElement[bool], *, before: datetime) -> int:
         missing = 0
         for lane in Lane:
             with self._database.reading() as session:
-                before = now(session) - timedelta(seconds=_ARRIVAL_SECONDS)
-                dispatched = set(session.scalars(select(Job.id).where(self._dispatched(lane, before))))
+                dispatched = set(session.scalars(select(Job.id).where(which, self._dispatched(lane, before))))
             lost = dispatched - self._queue.job_ids(self._model, lane) if dispatched else set()
             if lost:
                 missing += len(lost)
@@ -150,7 +166,7 @@ class Dispatcher:
                 statement = statement.where(Job.id.in_(job_ids))
             session.execute(statement, execution_options={"synchronize_session": False})
 
-    def _dispatched(self, lane: Lane, before: object | None) -> ColumnElement[bool]:
+    def _dispatched(self, lane: Lane, before: datetime | None) -> ColumnElement[bool]:
         rows = and_(
             Job.model == self._model,
             Job.lane == lane,

@@ -49,7 +49,12 @@ def rescue(
     Those are the jobs whose lease has run out. A worker that let one run out, and whose heartbeat was
     silent for so long, has crashed with all that it held: its jobs become suspects, or fail as poison.
     Where the worker is alive, it has lost sight of its job, which is nobody's fault.
+
+    Just after an outage of the database nobody is called dead: the living could not renew their leases, and
+    are about to.
     """
+    if database.outage.is_just_over(silent_seconds):
+        return []
     with database.transaction() as session:
         at = now(session)
         rows = session.execute(

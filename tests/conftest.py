@@ -29,7 +29,7 @@ from tests.services.redis_server import RedisServer, ValkeyServer
 #: Variables that are meant for the tests.
 _FOR_TESTS = frozenset({"HEADRACE_TEST_CACHE", "HEADRACE_BENCH_DATA"})
 #: Folders by what their tests cost, the cheapest first; files beside them come before all.
-_FOLDERS = ("models", "api", "cli", "engine", "bench", "worker", "acceptance")
+_FOLDERS = ("models", "api", "cli", "engine", "bench", "worker", "acceptance", "chaos")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

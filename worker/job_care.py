@@ -40,8 +40,9 @@ class JobCare:
             self.consumer.acknowledge(entries)
 
     def dispatch(self) -> None:
-        """Publish what waits, and first what `reclaim` sets free."""
+        """Publish what waits, and first what `reclaim` sets free and whose entry never came."""
         self.reclaim()
+        self.dispatcher.chase()
         self.dispatcher.dispatch()
 
     def rescue(self) -> None:

@@ -57,6 +57,7 @@ class Upkeep:
             Chore(2.0, care.rescue),
             Chore(2.0, care.expire),
             Chore(30.0, dispatcher.reconcile),
+            Chore(1.0, dispatcher.chase),
             # Last, so that what the others set free is published at once.
             Chore(1.0, dispatcher.dispatch),
         ]

@@ -4,6 +4,9 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
+from models.ids import first_id
 from models.tables.job import Job, Lane
 from tests.models.pipeline import MODEL, Pipeline
 from tests.services.redis_server import ValkeyServer
@@ -170,6 +173,34 @@ def test_entries_that_are_missing_are_found_and_only_those(pipeline: Pipeline) -
     ]
     assert dispatcher.dispatch() == 1
     assert pipeline.delivered() == [lost.id]
+
+
+def test_of_jobs_just_accepted_missing_entries_are_found_soon(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an API that died between its commit and Redis."""
+    with monkeypatch.context() as patch:
+        minute_ago = pipeline.time(seconds_from_now=-60)
+        patch.setattr("models.accept.new_id", lambda prefix: first_id(prefix, minute_ago) + 20 * "0")
+        old = pipeline.accept(depth=100)
+    lost, fresh, present, running = (pipeline.accept(depth=100) for _ in range(4))
+    consumer = pipeline.consumer()
+    entries = consumer.read({Lane.STANDARD: 10})
+    consumer.acknowledge(entry for entry in entries if entry.ticket.job_id != present)
+    pipeline.claim(running)
+    for job_id in (old, lost, present, running):
+        pipeline.change(job_id, dispatched_at=pipeline.time(seconds_from_now=-2))
+    # However long this test takes.
+    pipeline.change(fresh, dispatched_at=pipeline.time(seconds_from_now=60))
+    dispatcher = pipeline.dispatcher()
+
+    assert [dispatcher.chase(), dispatcher.chase()] == [1, 0]
+
+    owed = [_is_owed(pipeline.job(job_id)) for job_id in (old, lost, fresh, present, running)]
+    assert owed == [False, True, False, False, False]
+    assert dispatcher.dispatch() == 1
+    consumer.acknowledge(entry for entry in entries if entry.ticket.job_id == present)
+    assert pipeline.delivered() == [lost]
 
 
 def _is_owed(job: Job) -> bool:

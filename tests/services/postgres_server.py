@@ -49,6 +49,11 @@ class PostgresServer:
         self._process = self._start()
 
     @property
+    def socket(self) -> Path:
+        """The socket that clients connect to, given its folder as the host."""
+        return self._folder / ".s.PGSQL.5432"
+
+    @property
     def pid(self) -> int:
         return self._process.pid
 

@@ -33,6 +33,11 @@ class RedisServer:
         return f"unix://{self._socket}"
 
     @property
+    def socket(self) -> Path:
+        """The socket itself."""
+        return self._socket
+
+    @property
     def pid(self) -> int:
         return self._process.pid
 

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+
+from models.backoff import Backoff
+from models.database import Database, now
+from models.errors import DatabaseUnavailable
+from models.outage import Outage
+from models.rescue import rescue
+from tests.models.pipeline import Pipeline
+
+_LEASE_SECONDS = 30.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def _live_through(outage: Outage, clock: Clock, seconds: float) -> None:
+    """Ask every second."""
+    outage.note_success()
+    for _ in range(int(seconds)):
+        outage.note_failure()
+        clock.seconds += 1
+    outage.note_success()
+
+
+@pytest.mark.parametrize(
+    ("away_seconds", "back_seconds", "expected"),
+    [(0, 0, False), (10, 1, False), (20, 1, True), (20, 29, True), (20, 31, False), (500, 1, True)],
+)
+def test_for_a_lease_after_a_long_outage_nobody_is_called_dead(
+    away_seconds: float, back_seconds: float, expected: bool
+) -> None:
+    clock = Clock()
+    outage = Outage(clock)
+
+    _live_through(outage, clock, away_seconds)
+    clock.seconds += back_seconds
+
+    assert outage.is_just_over(_LEASE_SECONDS) is expected
+
+
+def test_later_successes_do_not_prolong_it() -> None:
+    clock = Clock()
+    outage = Outage(clock)
+    _live_through(outage, clock, 100)
+
+    clock.seconds += _LEASE_SECONDS + 1
+    outage.note_success()
+
+    assert not outage.is_just_over(_LEASE_SECONDS)
+
+
+def test_single_errors_are_no_outage() -> None:
+    clock = Clock()
+    outage = Outage(clock)
+
+    for _ in range(100):
+        outage.note_failure()
+        outage.note_success()
+        clock.seconds += 1
+
+    assert not outage.is_just_over(_LEASE_SECONDS)
+
+
+def test_a_database_follows_its_own_outages(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    database.outage = Outage(clock)
+    engine = database.engine
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "engine", Database("postgresql+psycopg://nobody@/none?host=/nowhere").engine)
+        with pytest.raises(DatabaseUnavailable), database.reading() as session:
+            now(session)
+    clock.seconds += 60
+    assert database.engine is engine
+    with database.reading() as session:
+        now(session)
+
+    assert database.outage.is_just_over(_LEASE_SECONDS)
+
+
+def test_nobody_is_rescued_just_after_an_outage(pipeline: Pipeline) -> None:
+    pipeline.accept()
+    pipeline.claim(lease_seconds=-1, worker_id="alive, and could not say so")
+    clock = Clock()
+    pipeline.database.outage = Outage(clock)
+    _live_through(pipeline.database.outage, clock, 60)
+
+    assert rescue(pipeline.database, silent_seconds=30, backoff=Backoff(0)) == []
+    clock.seconds += 31
+    assert len(rescue(pipeline.database, silent_seconds=30, backoff=Backoff(0))) == 1

@@ -53,6 +53,8 @@ class Database:
             )
         self.outage = Outage()
         self.engine = _create_sqlite(url) if parsed.get_backend_name() == "sqlite" else _create_postgres(url)
+        if self.is_sqlite:
+            event.listen(self.engine, "begin", self._begin_sqlite)
 
     @property
     def is_sqlite(self) -> bool:
@@ -84,6 +86,13 @@ class Database:
             self.outage.note_failure()
             raise DatabaseUnavailable(f"the database does not answer: {_first_line(error)}") from error
         self.outage.note_success()
+
+    def _begin_sqlite(self, connection: Connection) -> None:
+        # A deferred transaction that reads first and writes later fails at once when another one wrote
+        # in between; one that takes the write lock at its start waits for its turn.
+        begin = connection.get_execution_options().get("sqlite_begin", "BEGIN IMMEDIATE")
+        with self.outage.waiting():
+            connection.exec_driver_sql(begin)
 
     def close(self) -> None:
         """Close all idle connections."""
@@ -129,7 +138,6 @@ def _create_sqlite(url: str) -> Engine:
         hide_parameters=True,
     )
     event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
@@ -154,12 +162,6 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
             if not is_busy or time.monotonic() > give_up_at:
                 raise
             time.sleep(_SQLITE_RETRY_SECONDS)
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    # A deferred transaction that reads first and writes later fails at once when another one wrote
-    # in between; one that takes the write lock at its start waits for its turn.
-    connection.exec_driver_sql(connection.get_execution_options().get("sqlite_begin", "BEGIN IMMEDIATE"))
 
 
 def _first_line(error: exc.SQLAlchemyError) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.byte_model import make_byte_model
 
+from bench.byte_model import make_byte_model
 from models.database import Database
 from models.migrate import migrate
 from tests.chaos.house import House, chaos_settings

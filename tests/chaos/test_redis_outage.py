@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from models.failpoints import POINT_NAMES
 
+from models.failpoints import POINT_NAMES
 from models.tables.job import JobStatus
 from tests.acceptance.service import Api
 from tests.chaos.house import PATIENCE_SECONDS, House

@@ -13,7 +13,6 @@ from sqlalchemy import text
 from models.errors import DatabaseUnavailable
 from tests.chaos.run.blows import Blows
 from tests.chaos.run.installation import LEASE_SECONDS, Installation
-from tests.chaos.run.role import Role
 
 #: Between two blows at least.
 _SHORTEST_PAUSE_SECONDS = 0.5
@@ -35,8 +34,7 @@ class Mischief:
         self._blows = blows
         self._longest_pause_seconds = longest_pause_seconds
         self._random = random.Random(f"{seed}/mischief")
-        #: Until when a frozen worker stays so, in monotonic seconds.
-        self._frozen: dict[str, tuple[Role, float]] = {}
+        self._thaws: list[threading.Timer] = []
         postgres = installation.servers.postgres
         self._kinds: dict[str, tuple[int, Callable[[], None]]] = {
             "worker": (6, lambda: self._kill_worker(whole=False)),
@@ -59,9 +57,11 @@ class Mischief:
             if not deck:
                 weights = [weight for weight, _ in self._kinds.values()]
                 deck = self._random.choices(list(self._kinds), weights=weights, k=20)
-            self._thaw(time.monotonic())
             self._kinds[deck.pop()][1]()
-        self._thaw(float("inf"))
+        for thaw in self._thaws:
+            thaw.cancel()
+        for role in self._installation.workers:
+            role.strike(SIGCONT)
 
     def _pause_seconds(self) -> float:
         return self._random.uniform(_SHORTEST_PAUSE_SECONDS, self._longest_pause_seconds)
@@ -82,15 +82,12 @@ class Mischief:
         role = self._random.choice(self._installation.workers)
         pid = role.strike(SIGSTOP)
         if pid is not None:
-            self._frozen[role.name] = (role, time.monotonic() + LEASE_SECONDS + _PAST_LEASE_SECONDS)
+            # By a clock of its own: what it holds may keep this thread waiting.
+            thaw = threading.Timer(LEASE_SECONDS + _PAST_LEASE_SECONDS, lambda: role.strike(SIGCONT))
+            thaw.start()
+            self._thaws.append(thaw)
             self._blows.note("worker frozen", role.name)
             self._blows.excuse("frozen", pid, since=time.time())
-
-    def _thaw(self, at: float) -> None:
-        for role, until in list(self._frozen.values()):
-            if until <= at:
-                role.strike(SIGCONT)
-                del self._frozen[role.name]
 
     def _terminate_worker(self) -> None:
         role = self._random.choice(self._installation.workers)

@@ -13,8 +13,9 @@ from models.queue import GROUP, JobQueue, Ticket, create_group
 from models.redis_client import connect, queue_errors
 from models.tables.job import Lane
 
-#: Longest time that one read may block; the reading connection's own timeout is above it.
-MAX_BLOCK_SECONDS = 2.0
+#: Longest time that one read may block; the reading connection's own timeout is above it. A worker that is
+#: told to stop waits for its read to end, and what it holds waits for the worker.
+MAX_BLOCK_SECONDS = 0.5
 _MARGIN_SECONDS = 3.0
 
 #: Entries looked at by one XAUTOCLAIM.

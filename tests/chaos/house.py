@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx2
-import redis
+from redis import Redis
 from sqlalchemy import select
 
 from models.database import Database, now
@@ -97,12 +97,7 @@ class House:
 
     def start_worker(self, *, fail: str | None = None, **changed: Any) -> Part:
         """Start a worker, and return when it takes jobs and its heartbeat beats."""
-        part = self.start("worker", fail=fail, **changed)
-        self.await_beat(part)
-        return part
-
-    def await_beat(self, worker: Part) -> None:
-        """Return when the heartbeat of this worker beats."""
+        worker = self.start("worker", fail=fail, **changed)
 
         def beats() -> bool:
             assert not worker.has_ended(), worker.log
@@ -110,6 +105,7 @@ class House:
             return any(card.pid == worker.pid and card.stats for card in Fleet(self.database).alive())
 
         eventually(beats, within_seconds=PATIENCE_SECONDS)
+        return worker
 
     def id_of(self, worker: Part) -> str:
         """The id under which a living worker owns jobs."""
@@ -126,10 +122,10 @@ class House:
         """A request for a completion of a text."""
         return {"body": {"model": self.settings.served_name, "prompt": text, **values}}
 
-    def ask(self, api: Api, count: int = 1, *, marks: str = "", **headers: str) -> list[str]:
+    def ask(self, api: Api, count: int = 1, *, marks: str = "", **values: Any) -> list[str]:
         """Hand in a list, which must be accepted, and return the ids of its jobs in order."""
         texts = [self.prompt(marks) for _ in range(count)]
-        batch = api.submit({"requests": [self.body(text) for text in texts]}, **headers)
+        batch = api.submit({"requests": [self.body(text, **values) for text in texts]})
         with self.database.reading() as session:
             ids = session.scalars(select(Job.id).where(Job.batch_id == batch["id"]).order_by(Job.line)).all()
         assert len(ids) == count
@@ -197,9 +193,9 @@ class House:
         """Entries in Redis, delivered or not."""
         return sum(self.queue.depth(self.settings.served_name, lane) for lane in Lane)
 
-    def redis(self) -> redis.Redis:
+    def redis(self) -> Redis:
         """A plain client, to look at keys behind Headrace's back."""
-        return redis.Redis.from_url(self.settings.queue_url, decode_responses=True, protocol=2)
+        return Redis.from_url(self.settings.queue_url, decode_responses=True, protocol=2)
 
     def check(self, **may_end: Any) -> None:
         """Wait until all is done, and check all that must hold then; needs a worker that lives."""
@@ -211,7 +207,7 @@ class House:
         assert faults_of_strangers(self.database, self.asked) == []
         assert faults_of_books(self.database) == []
 
-    def _streams(self, client: redis.Redis) -> Any:
+    def _streams(self, client: Redis) -> Any:
         return lambda: faults_of_streams(client, self.settings.redis_namespace)
 
     @property

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
 from tests.chaos.house import PATIENCE_SECONDS, House
+from tests.chaos.part import Part
 from tests.worker.waiting import eventually
+from worker.heartbeat import process_state
 
 
 class TestFrozen:
-    @pytest.fixture
-    def database_url(self, any_database_url: str) -> str:
-        return any_database_url
+    @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+    def database_url(self, request: pytest.FixtureRequest) -> str:
+        return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url"))
 
     def test_of_a_worker_frozen_past_its_leases_nothing_counts_any_more(self, house: House) -> None:
         # It has computed, and stands still before it can say so.
@@ -21,7 +26,7 @@ class TestFrozen:
         api = house.start_api()
         ids = house.ask(api)
         house.await_hit("compute_after_step")
-        frozen.send(signal.SIGSTOP)
+        eventually(lambda: _is_caught_without_locks(house, frozen), within_seconds=PATIENCE_SECONDS)
         second = house.start_worker()
         house.finish(ids)
         (stored,) = house.jobs(ids)
@@ -42,13 +47,33 @@ class TestFrozen:
         assert house.num_runs(more) == [1, 1, 1]
 
 
-def test_a_computation_that_holds_the_interpreter_keeps_its_lease(house: House) -> None:
+def _is_caught_without_locks(house: House, worker: Part) -> bool:
+    """Stop a worker, and let it go on if it is in the middle of a transaction on SQLite.
+
+    Nobody could write then, until its heartbeat kills it.
+    """
+    worker.send(signal.SIGSTOP)
+    eventually(lambda: process_state(worker.pid) == "T", within_seconds=PATIENCE_SECONDS)
+    if not house.database.is_sqlite:
+        return True
+    with closing(sqlite3.connect(house.database.engine.url.database or "", timeout=0)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            worker.send(signal.SIGCONT)
+            return False
+    return True
+
+
+def test_a_computation_that_holds_the_interpreter_keeps_its_lease(make_house: Callable[..., House]) -> None:
+    # Long enough for a heartbeat process that shares the machine.
+    house = make_house(lease_seconds=3.0)
     worker = house.start_worker()
     # This one would take the job as soon as its lease ran out.
     house.start_worker(max_num_seqs=1)
     api = house.start_api()
 
-    ids = house.ask(api, marks=f"[hold-gil:{2.5 * house.settings.lease_seconds}]")
+    ids = house.ask(api, marks=f"[hold-gil:{2 * house.settings.lease_seconds}]")
 
     house.check()
     assert [(job.attempt, job.token) for job in house.jobs(ids)] == [(1, 1)]

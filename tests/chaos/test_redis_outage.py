@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from models.failpoints import POINT_NAMES
 from models.tables.job import JobStatus
-from tests.acceptance.service import Api
 from tests.chaos.house import PATIENCE_SECONDS, House
 from tests.chaos.proxy import Proxy
 from tests.services.redis_server import LastingValkey
@@ -50,17 +49,6 @@ def test_a_restart_with_its_file_loses_nothing_and_doubles_nothing(
     assert {(job.attempt, job.token) for job in house.jobs(ids)} == {(1, 1)}
 
 
-def test_a_restart_without_a_file_is_made_up_for_from_sql(house: House, own_valkey: LastingValkey) -> None:
-    house.start_worker()
-    ids = house.ask(house.start_api(), 20, marks="[slow:0.3]")
-    _await_running(house, ids)
-
-    own_valkey.flush()
-
-    house.check()
-    assert house.num_runs(ids) == [1] * 20
-
-
 def test_at_no_step_of_a_job_does_it_matter_that_redis_forgets(
     house: House, own_valkey: LastingValkey
 ) -> None:
@@ -70,7 +58,6 @@ def test_at_no_step_of_a_job_does_it_matter_that_redis_forgets(
     house.start_worker(fail=pausing, max_num_seqs=1)
     api = house.start_api(fail=pausing)
     forgotten: set[str] = set()
-    ids: list[str] = []
 
     def forget_at_the_next() -> bool:
         for name in POINT_NAMES:
@@ -80,9 +67,9 @@ def test_at_no_step_of_a_job_does_it_matter_that_redis_forgets(
         return len(forgotten) == len(POINT_NAMES)
 
     with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(lambda: [ids.extend(house.ask(api, 2)) for _ in range(3)])
+        asking = pool.submit(lambda: [house.ask(api, 2) for _ in range(3)])
         eventually(forget_at_the_next, within_seconds=PATIENCE_SECONDS)
-        asking.result()
+        ids = [job_id for batch in asking.result() for job_id in batch]
 
     house.check()
     assert house.num_runs(ids) == [1] * 6
@@ -133,32 +120,13 @@ def test_a_full_redis_is_as_good_as_none_until_there_is_room(house: House, own_v
     assert house.num_runs(ids) == [1] * 5
 
 
-class TestSlow:
-    """Between the API and its Redis, replies take longer than anybody waits."""
+def test_answers_do_not_wait_for_a_slow_redis(house: House, own_valkey: LastingValkey) -> None:
+    house.start_worker()
+    together = threading.Barrier(8)
 
-    @pytest.fixture
-    def proxy(self, own_valkey: LastingValkey) -> Iterator[Proxy]:
-        with Proxy(own_valkey.socket, own_valkey.socket.with_name("proxy")) as proxy:
-            yield proxy
-
-    @pytest.fixture
-    def api(self, house: House, proxy: Proxy) -> Api:
-        house.start_worker()
-        return house.start_api(redis_url=f"unix://{proxy.path}")
-
-    def test_an_answer_does_not_wait_for_redis(self, house: House, api: Api, proxy: Proxy) -> None:
+    with Proxy(own_valkey.socket, own_valkey.socket.with_name("proxy")) as proxy:
+        api = house.start_api(redis_url=f"unix://{proxy.path}")
         proxy.hold()
-
-        answers = [house.post(api, house.prompt()).status_code for _ in range(2)]
-
-        # They came while every reply was still kept back.
-        assert answers == [202, 202]
-        proxy.release()
-        house.check()
-
-    def test_many_clients_are_answered_at_once(self, house: House, api: Api, proxy: Proxy) -> None:
-        proxy.hold()
-        together = threading.Barrier(8)
 
         def post(text: str) -> int:
             together.wait()
@@ -167,6 +135,7 @@ class TestSlow:
         with ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(post, [house.prompt() for _ in range(8)]))
 
+        # They came while every reply of Redis was still kept back.
         assert answers == [202] * 8
         proxy.release()
         house.check()

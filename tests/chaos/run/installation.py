@@ -6,15 +6,16 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import httpx2
-from bench.byte_model import make_byte_model
 from pydantic import SecretStr
 
+from bench.byte_model import make_byte_model
 from models.database import Database
 from models.fleet import Fleet
 from models.keys import KeyRing
@@ -78,7 +79,7 @@ class Installation:
 
     @property
     def roles(self) -> Sequence[Role]:
-        """All of them, in the order in which they are stopped."""
+        """All of them."""
         return [*self.apis, *self.workers, self.background]
 
     @property
@@ -96,11 +97,13 @@ class Installation:
             time.sleep(_LOOK_SECONDS)
 
     def stop(self) -> list[str]:
-        """End everything in order, and return the names of those that did not end when told to."""
+        """End everything, and return the names of those that did not end when told to."""
         if not self._ending.is_set():
             self._ending.set()
             self._tender.join()
-        return [role.name for role in self.roles if not role.stop()]
+        with ThreadPoolExecutor(len(self.roles)) as pool:
+            ended = list(pool.map(lambda role: role.stop(), self.roles))
+        return [role.name for role, has_ended in zip(self.roles, ended, strict=True) if not has_ended]
 
     def close(self) -> None:
         """Let the database go."""

@@ -18,8 +18,8 @@ from tests.chaos.run.installation import LEASE_SECONDS, Installation
 _SHORTEST_PAUSE_SECONDS = 0.5
 #: How long a server stays away at most.
 _LONGEST_OUTAGE_SECONDS = 3.0
-#: How far past its lease a worker is frozen.
-_PAST_LEASE_SECONDS = 3.0
+#: How far past its lease a worker is frozen: sometimes longer than PostgreSQL waits for its next statement.
+_PAST_LEASE_SECONDS = (2.0, 8.0)
 #: How long after an outage a heartbeat may still be late.
 _RECOVERY_SECONDS = 2 * LEASE_SECONDS
 
@@ -83,7 +83,8 @@ class Mischief:
         pid = role.strike(SIGSTOP)
         if pid is not None:
             # By a clock of its own: what it holds may keep this thread waiting.
-            thaw = threading.Timer(LEASE_SECONDS + _PAST_LEASE_SECONDS, lambda: role.strike(SIGCONT))
+            seconds = LEASE_SECONDS + self._random.uniform(*_PAST_LEASE_SECONDS)
+            thaw = threading.Timer(seconds, lambda: role.strike(SIGCONT))
             thaw.start()
             self._thaws.append(thaw)
             self._blows.note("worker frozen", role.name)

@@ -9,6 +9,7 @@ import pytest
 from tests.chaos.run.chaos import Options, run_chaos
 
 
+@pytest.mark.timeout(600)
 def test_nothing_is_lost_or_doubled_while_everything_dies(tmp_path: Path) -> None:
     report = run_chaos(Options(seed=20, seconds=20, longest_pause_seconds=1.5), tmp_path)
     report.write()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,8 @@ class Report:
         )
 
 
+#: What differs between two messages of the same kind: an id, or a path with everything after it.
+_OWN_PART = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\b\w*[+:]*//.*")
 _PRINTED = (Kind.LOST, Kind.DOUBLED, Kind.MISORDERED)
 
 
@@ -81,7 +84,7 @@ def _errors(text: str) -> Iterator[str]:
         except ValueError:
             continue
         if isinstance(record, dict) and record.get("level") in {"error", "critical"}:
-            yield str(record.get("event"))[:60]
+            yield _OWN_PART.sub("…", str(record.get("event")))[:60]
 
 
 def _listed(counts: Counter[str]) -> str:

@@ -84,7 +84,7 @@ def _errors(text: str) -> Iterator[str]:
         except ValueError:
             continue
         if isinstance(record, dict) and record.get("level") in {"error", "critical"}:
-            yield _OWN_PART.sub("…", str(record.get("event")))[:60]
+            yield _OWN_PART.sub("…", str(record.get("event")).partition("\n")[0])[:60]
 
 
 def _listed(counts: Counter[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -20,6 +21,8 @@ from tests.chaos.run.chaos import Options, run_chaos
 def main() -> int:
     """Read the command line, run, and return the exit code."""
     options = _read_options()
+    # As Ctrl-C does: everything that was started ends with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     print(f"==> Chaos: seed {options.seed}, {options.seconds:.0f} s on {options.database}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix=f"headrace-chaos-{options.seed}-"))
     try:

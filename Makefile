@@ -5,6 +5,10 @@ PYTHON ?= python3
 TORCH_INDEX_URL ?=
 # What is installed beside the program: `triton` brings the attention kernel for CUDA, and its tests.
 EXTRAS ?= dev
+# What `make chaos` runs: another seed each time unless one is given; DATABASE is sqlite or postgresql.
+SEED ?=
+MINUTES ?= 1
+DATABASE ?= sqlite
 # More arguments for `make up`, `make bench` and `make bench-pipeline`, as in: make up ARGS="--port 9000"
 ARGS ?=
 
@@ -27,7 +31,7 @@ ISOLATED := env $(foreach name,$(CALLERS),-u $(name))
 # Threads that wait must not spin: tests of several processes share the machine's cores.
 TEST := $(ISOLATED) OMP_WAIT_POLICY=passive HEADRACE_TEST_CACHE='$(CURDIR)/.cache/models' $(BIN)/python -m pytest -q
 
-.PHONY: help install demo test acceptance bench bench-pipeline peers up lint format clean
+.PHONY: help install demo test acceptance chaos bench bench-pipeline peers up lint format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -47,7 +51,11 @@ test: lint ## lint, then every test but the slow ones
 	@$(TEST) -m 'not slow'
 
 acceptance: $(STAMP) ## the longer proofs
-	@$(TEST) -m 'slow or not slow' tests/acceptance
+	@$(TEST) -m 'slow or not slow' tests/acceptance tests/chaos
+
+chaos: $(STAMP) ## break an installation for MINUTES by SEED, on DATABASE (sqlite, postgresql): nothing may be lost
+	@$(ISOLATED) OMP_WAIT_POLICY=passive $(BIN)/python -m tests.chaos.run --minutes $(MINUTES) \
+		--database $(DATABASE) $(if $(SEED),--seed $(SEED))
 
 bench: $(STAMP) ## measure the engine; HEADRACE_BENCH_DATA names a folder with the load, else one is generated
 	@$(ISOLATED) OMP_WAIT_POLICY=passive $(BIN)/python -m bench.engine --cache-dir '$(CURDIR)/.cache/models' $(ARGS)

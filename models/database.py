@@ -23,6 +23,8 @@ _SQLITE_BUSY_SECONDS = 30
 _SQLITE_RETRY_SECONDS = 0.01
 #: How long PostgreSQL may take to answer a connect.
 _CONNECT_SECONDS = 5
+#: How long PostgreSQL waits for the next statement of a transaction before it ends it.
+_MAX_IDLE_SECONDS = 10
 
 #: Errors that say that our statement was wrong, and not that the database is away or broken.
 _OUR_MISTAKES = (exc.IntegrityError, exc.DataError, exc.ProgrammingError, exc.NotSupportedError)
@@ -51,6 +53,8 @@ class Database:
             )
         self.outage = Outage()
         self.engine = _create_sqlite(url) if parsed.get_backend_name() == "sqlite" else _create_postgres(url)
+        if self.is_sqlite:
+            event.listen(self.engine, "begin", self._begin_sqlite)
 
     @property
     def is_sqlite(self) -> bool:
@@ -83,6 +87,13 @@ class Database:
             raise DatabaseUnavailable(f"the database does not answer: {_first_line(error)}") from error
         self.outage.note_success()
 
+    def _begin_sqlite(self, connection: Connection) -> None:
+        # A deferred transaction that reads first and writes later fails at once when another one wrote
+        # in between; one that takes the write lock at its start waits for its turn.
+        begin = connection.get_execution_options().get("sqlite_begin", "BEGIN IMMEDIATE")
+        with self.outage.waiting():
+            connection.exec_driver_sql(begin)
+
     def close(self) -> None:
         """Close all idle connections."""
         self.engine.dispose()
@@ -95,7 +106,7 @@ def now(session: Session) -> datetime:
 
 
 def _create_postgres(url: str) -> Engine:
-    return create_engine(
+    engine = create_engine(
         url,
         pool_pre_ping=True,
         pool_size=10,
@@ -103,6 +114,15 @@ def _create_postgres(url: str) -> Engine:
         connect_args={"connect_timeout": _CONNECT_SECONDS},
         hide_parameters=True,
     )
+    event.listen(engine, "connect", _prepare_postgres)
+    return engine
+
+
+def _prepare_postgres(connection: Any, _record: Any) -> None:
+    # A process that is stopped in the middle of a transaction keeps its locks: nobody could change the same
+    # counters, so nothing could be accepted, until it goes on or is killed.
+    connection.execute(f"SET idle_in_transaction_session_timeout = {_MAX_IDLE_SECONDS * 1000}")
+    connection.commit()
 
 
 def _create_sqlite(url: str) -> Engine:
@@ -118,7 +138,6 @@ def _create_sqlite(url: str) -> Engine:
         hide_parameters=True,
     )
     event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
@@ -143,12 +162,6 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
             if not is_busy or time.monotonic() > give_up_at:
                 raise
             time.sleep(_SQLITE_RETRY_SECONDS)
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    # A deferred transaction that reads first and writes later fails at once when another one wrote
-    # in between; one that takes the write lock at its start waits for its turn.
-    connection.exec_driver_sql(connection.get_execution_options().get("sqlite_begin", "BEGIN IMMEDIATE"))
 
 
 def _first_line(error: exc.SQLAlchemyError) -> str:

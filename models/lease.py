@@ -170,14 +170,19 @@ class Grant:
 def renew(database: Database, held: Sequence[Held], *, lease_seconds: float) -> set[str]:
     """Prolong these leases and return the ids of the jobs whose lease is no longer ours.
 
-    A job that ended under this very lease is neither prolonged nor lost.
+    A job that ended under this very lease is neither prolonged nor lost. One whose row another transaction
+    has locked is left for the next time: that transaction ends the lease, or leaves it as it is, and to wait
+    for it would let all other leases run out.
     """
     tokens = {lease.job_id: lease.token for lease in held}
     if not tokens:
         return set()
     with database.transaction() as session:
         rows = session.execute(
-            select(Job.id, Job.token, Job.status).where(Job.id.in_(tokens)).order_by(Job.id).with_for_update()
+            select(Job.id, Job.token, Job.status)
+            .where(Job.id.in_(tokens))
+            .order_by(Job.id)
+            .with_for_update(skip_locked=True)
         ).all()
         ours = {job_id: status for job_id, token, status in rows if tokens[job_id] == token}
         running = [job_id for job_id, status in ours.items() if status == JobStatus.RUNNING]
@@ -188,7 +193,8 @@ def renew(database: Database, held: Sequence[Held], *, lease_seconds: float) -> 
                 .values(lease_until=now(session) + timedelta(seconds=lease_seconds)),
                 execution_options={"synchronize_session": False},
             )
-    return {job_id for job_id in tokens if ours.get(job_id) not in {JobStatus.RUNNING, *_ENDED_BY_WORKER}}
+    kept = {JobStatus.RUNNING, *_ENDED_BY_WORKER}
+    return {job_id for job_id, _, _ in rows if ours.get(job_id) not in kept}
 
 
 def release_entries(database: Database, entries: Sequence[Entry]) -> None:

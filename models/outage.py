@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+#: What is shorter is none: nobody has leases as short.
+_SHORTEST_SECONDS = 0.1
+#: So many of the latest are remembered, which is more than matter.
+_MAX_REMEMBERED = 100
 
 
 class Outage:
@@ -12,8 +19,8 @@ class Outage:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failing_since: float | None = None
-        self._last_seconds = 0.0
-        self._over_since = 0.0
+        #: When each ended, and how many seconds it took.
+        self._past: deque[tuple[float, float]] = deque(maxlen=_MAX_REMEMBERED)
 
     def note_failure(self) -> None:
         """The database did not answer."""
@@ -25,12 +32,31 @@ class Outage:
         since = self._failing_since
         if since is not None:
             self._failing_since = None
-            self._over_since = self._clock()
-            self._last_seconds = self._over_since - since
+            self._end(since)
 
-    def is_just_over(self, lease_seconds: float) -> bool:
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Wait for a lock that heartbeats need as well: for them a long wait is as good as an outage."""
+        since = self._clock()
+        try:
+            yield
+        finally:
+            self._end(since)
+
+    def is_near(self, lease_seconds: float) -> bool:
         """Say whether leases of this length may have run out in an outage, and may not be renewed yet.
 
-        An outage shorter than half a lease has let none run out: they are renewed far more often.
+        An outage shorter than half a lease has let none run out: they are renewed far more often. Whoever is
+        the first to reach the database again sees it as not yet over.
         """
-        return self._last_seconds > lease_seconds / 2 and self._clock() - self._over_since < lease_seconds
+        at, since = self._clock(), self._failing_since
+        if since is not None and at - since > lease_seconds / 2:
+            return True
+        return any(
+            seconds > lease_seconds / 2 and at - ended < lease_seconds for ended, seconds in tuple(self._past)
+        )
+
+    def _end(self, since: float) -> None:
+        at = self._clock()
+        if at - since > _SHORTEST_SECONDS:
+            self._past.append((at, at - since))

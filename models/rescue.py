@@ -55,10 +55,11 @@ def rescue(
     Just after an outage of the database nobody is called dead: the living could not renew their leases, and
     are about to.
     """
-    if database.outage.is_just_over(silent_seconds):
-        return []
     with database.transaction() as session:
         at = now(session)
+        # Not before: it may be this very transaction that had to wait, or that is the first to come through.
+        if database.outage.is_near(silent_seconds):
+            return []
         rows = session.execute(
             select(Job.id, Job.owner)
             .where(Job.status == JobStatus.RUNNING, Job.lease_until < at)

@@ -152,8 +152,9 @@ class Heart:
     def _beat(self) -> None:
         held = list(self._held.values())
         try:
-            lost = renew(self._database, held, lease_seconds=self._settings.lease_seconds)
+            # First, since it needs no row but the worker's own: whatever keeps its leases from it, it lives.
             self._tell_figures()
+            lost = renew(self._database, held, lease_seconds=self._settings.lease_seconds)
             for job_id in lost:
                 del self._held[job_id]
             if lost:

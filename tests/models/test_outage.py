@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 
 from models.backoff import Backoff
 from models.database import Database, now
 from models.errors import DatabaseUnavailable
+from models.keys import default_project
 from models.outage import Outage
+from models.queue import JobQueue
 from models.rescue import rescue
 from tests.models.pipeline import Pipeline
 
@@ -15,9 +22,12 @@ _LEASE_SECONDS = 30.0
 class Clock:
     def __init__(self) -> None:
         self.seconds = 1000.0
+        self.was_asked = threading.Event()
 
     def __call__(self) -> float:
-        return self.seconds
+        told = self.seconds
+        self.was_asked.set()
+        return told
 
 
 def _live_through(outage: Outage, clock: Clock, seconds: float) -> None:
@@ -42,7 +52,7 @@ def test_for_a_lease_after_a_long_outage_nobody_is_called_dead(
     _live_through(outage, clock, away_seconds)
     clock.seconds += back_seconds
 
-    assert outage.is_just_over(_LEASE_SECONDS) is expected
+    assert outage.is_near(_LEASE_SECONDS) is expected
 
 
 def test_later_successes_do_not_prolong_it() -> None:
@@ -53,7 +63,7 @@ def test_later_successes_do_not_prolong_it() -> None:
     clock.seconds += _LEASE_SECONDS + 1
     outage.note_success()
 
-    assert not outage.is_just_over(_LEASE_SECONDS)
+    assert not outage.is_near(_LEASE_SECONDS)
 
 
 def test_single_errors_are_no_outage() -> None:
@@ -65,7 +75,7 @@ def test_single_errors_are_no_outage() -> None:
         outage.note_success()
         clock.seconds += 1
 
-    assert not outage.is_just_over(_LEASE_SECONDS)
+    assert not outage.is_near(_LEASE_SECONDS)
 
 
 def test_a_database_follows_its_own_outages(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +92,71 @@ def test_a_database_follows_its_own_outages(database: Database, monkeypatch: pyt
     with database.reading() as session:
         now(session)
 
-    assert database.outage.is_just_over(_LEASE_SECONDS)
+    assert database.outage.is_near(_LEASE_SECONDS)
+
+
+def test_an_outage_counts_while_it_lasts() -> None:
+    clock = Clock()
+    outage = Outage(clock)
+    outage.note_failure()
+
+    clock.seconds += 14
+    assert not outage.is_near(_LEASE_SECONDS)
+    clock.seconds += 2
+    assert outage.is_near(_LEASE_SECONDS)
+
+
+def test_short_waits_do_not_make_a_long_outage_forgotten() -> None:
+    clock = Clock()
+    outage = Outage(clock)
+    _live_through(outage, clock, 60)
+
+    for _ in range(1000):
+        with outage.waiting():
+            clock.seconds += 0.01
+
+    assert outage.is_near(_LEASE_SECONDS)
+
+
+def test_who_comes_through_first_after_an_outage_rescues_nobody(pipeline: Pipeline) -> None:
+    pipeline.accept()
+    pipeline.claim(lease_seconds=-1, worker_id="alive, and could not say so")
+    clock = Clock()
+    pipeline.database.outage = Outage(clock)
+    pipeline.database.outage.note_failure()
+    clock.seconds += 60
+
+    assert rescue(pipeline.database, silent_seconds=30, backoff=Backoff(0)) == []
+    assert rescue(pipeline.database, silent_seconds=30, backoff=Backoff(0)) == []
+    clock.seconds += 31
+    assert len(rescue(pipeline.database, silent_seconds=30, backoff=Backoff(0))) == 1
+
+
+def test_who_waited_long_for_the_lock_of_sqlite_rescues_nobody(
+    migrated_file: Path, tmp_path: Path, queue: JobQueue, redis_url: str
+) -> None:
+    """As after a process that was frozen while it wrote: the heartbeats have waited as long."""
+    shutil.copy(migrated_file, tmp_path / "headrace.db")
+    database = Database(f"sqlite:///{tmp_path / 'headrace.db'}")
+    with database.transaction() as session:
+        project_id = default_project(session)
+    clock = Clock()
+    with Pipeline(database, queue, redis_url, project_id) as pipeline, ThreadPoolExecutor(1) as pool:
+        pipeline.accept()
+        pipeline.claim(lease_seconds=-1, worker_id="alive, and could not say so")
+        database.outage = Outage(clock)
+
+        with database.transaction() as session:
+            now(session)
+            clock.was_asked.clear()
+            rescuing = pool.submit(rescue, database, silent_seconds=30, backoff=Backoff(0))
+            assert clock.was_asked.wait(30)
+            clock.seconds += 20
+
+        assert rescuing.result() == []
+        clock.seconds += 31
+        assert len(rescue(database, silent_seconds=30, backoff=Backoff(0))) == 1
+    database.close()
 
 
 def test_nobody_is_rescued_just_after_an_outage(pipeline: Pipeline) -> None:

@@ -9,11 +9,15 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import Pipe
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
+from models.errors import DatabaseUnavailable
 from models.fleet import Fleet, WorkerCard
 from models.lease import WindowRecord, claim
 from models.settings import Settings
@@ -25,7 +29,8 @@ from tests.models.pipeline import Pipeline as Backlog
 from tests.services.redis_server import ValkeyServer
 from tests.worker.lease_holder import hold
 from tests.worker.waiting import eventually
-from worker.heartbeat import process_state
+from worker.heartbeat import Heart, Hold, Stop, process_state
+from worker.progress import Progress
 
 LEASE_SECONDS = 0.8
 
@@ -102,6 +107,28 @@ def test_renews_the_lease_in_sql_and_the_idle_time_in_redis(case: Case) -> None:
         eventually(lambda: time.monotonic() - case.delivered_at - case.idle_seconds() > 0.3)
 
     assert case.backlog.job(case.job_id).token == 1
+
+
+def test_a_worker_lives_whatever_keeps_its_leases_from_it(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet(case.backlog.database)
+    fleet.join(WorkerCard("w1", "host", 1, MODEL, 100, "cpu", "0"))
+    long_ago = case.backlog.time(seconds_from_now=-500)
+    with case.backlog.database.transaction() as session:
+        session.execute(update(Worker).values(heartbeat_at=long_ago))
+
+    def fail(*_: object, **__: object) -> None:
+        raise DatabaseUnavailable("a lock was not to be had")
+
+    monkeypatch.setattr("worker.heartbeat.renew", fail)
+    ours, theirs = Pipe()
+    with ours, theirs:
+        ours.send(Hold((case.claimed.held,)))
+        Timer(2.0, lambda: ours.send(Stop())).start()
+        Heart(case.settings, "w1", theirs, Progress()).run()
+
+    assert [worker.id for worker in fleet.alive()] == ["w1"]
 
 
 def test_ends_with_a_worker_that_was_killed(case: Case) -> None:

@@ -46,8 +46,9 @@ test: lint ## lint, then every test but the slow ones
 	@echo "==> Testing"
 	@$(TEST) -m 'not slow'
 
-acceptance: $(STAMP) ## the longer proofs
+acceptance: $(STAMP) ## the longer proofs: all of tests/acceptance, and what is slow elsewhere
 	@$(TEST) -m 'slow or not slow' tests/acceptance
+	@$(TEST) -m slow --ignore=tests/acceptance
 
 bench: $(STAMP) ## measure the engine; HEADRACE_BENCH_DATA names a folder with the load, else one is generated
 	@$(ISOLATED) OMP_WAIT_POLICY=passive $(BIN)/python -m bench.engine --cache-dir '$(CURDIR)/.cache/models' $(ARGS)

@@ -71,7 +71,7 @@ def test_sigterm_gives_back_what_is_unfinished(sqlite_service: Service) -> None:
 
     worker.send_signal(signal.SIGTERM)
 
-    assert worker.wait(20) == 0
+    assert worker.wait(60) == 0
     rest = service.jobs(long, "queued")
     # As if it had never been claimed, and already waiting for the next worker.
     assert {(job.attempt, job.owner, job.lease_until) for job in rest} == {(0, None, None)}

@@ -52,9 +52,9 @@ test: lint ## lint, then every test but the slow ones
 	@$(TEST) -m 'not slow' $(SIDE_BY_SIDE) $(SERVICES:%=--ignore=%)
 	@$(TEST) -m 'not slow' $(SERVICES)
 
-acceptance: $(STAMP) ## the longer proofs: all of tests/acceptance, and what is slow elsewhere
+acceptance: $(STAMP) ## the longer proofs: all of tests/acceptance, what is slow elsewhere, more examples
 	@$(TEST) -m 'slow or not slow' tests/acceptance
-	@$(TEST) -m slow --ignore=tests/acceptance
+	@$(TEST) -m 'slow or hypothesis' --hypothesis-profile=thorough --ignore=tests/acceptance
 
 bench: $(STAMP) ## measure the engine; HEADRACE_BENCH_DATA names a folder with the load, else one is generated
 	@$(ISOLATED) OMP_WAIT_POLICY=passive $(BIN)/python -m bench.engine --cache-dir '$(CURDIR)/.cache/models' $(ARGS)

@@ -17,7 +17,7 @@ from tests.worker.service import Service, prompts, service_settings
 from tests.worker.thirty_jobs import finish_thirty
 from tests.worker.waiting import eventually
 
-LEASE_SECONDS = 2.0
+LEASE_SECONDS = 6.0
 
 
 @pytest.fixture(scope="module")

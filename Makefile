@@ -30,7 +30,7 @@ TEST := $(ISOLATED) OMP_WAIT_POLICY=passive HEADRACE_TEST_CACHE='$(CURDIR)/.cach
 # Tests of one process each run two at a time, a file's on the same side; those that start whole services and
 # look at their pace have the machine to themselves.
 SIDE_BY_SIDE := --numprocesses 2 --dist loadscope --no-loadscope-reorder
-SERVICES := $(wildcard tests/worker tests/acceptance tests/chaos)
+SERVICES := $(wildcard tests/acceptance tests/chaos)
 
 .PHONY: help install demo test acceptance bench peers up lint format clean
 .DELETE_ON_ERROR:

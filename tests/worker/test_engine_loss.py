@@ -22,7 +22,7 @@ LOSE_AT_STEP = 20
 def service(tmp_path: Path, tiny_model: Path, valkey_server: ValkeyServer) -> Iterator[Service]:
     valkey_server.flush()
     # Longer than a heartbeat is ever held up: what is claimed again was given back.
-    settings = service_settings(tmp_path, tiny_model, redis_url=valkey_server.url, lease_seconds=20)
+    settings = service_settings(tmp_path, tiny_model, redis_url=valkey_server.url, lease_seconds=60)
     with Service(settings) as found:
         yield found
 

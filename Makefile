@@ -31,6 +31,11 @@ ISOLATED := env $(foreach name,$(CALLERS),-u $(name))
 # Threads that wait must not spin: tests of several processes share the machine's cores.
 TEST := $(ISOLATED) OMP_WAIT_POLICY=passive HEADRACE_TEST_CACHE='$(CURDIR)/.cache/models' $(BIN)/python -m pytest -q
 
+# Tests of one process each run two at a time, a file's on the same side; those that start whole services and
+# look at their pace have the machine to themselves.
+SIDE_BY_SIDE := --numprocesses 2 --dist loadscope --no-loadscope-reorder
+SERVICES := $(wildcard tests/acceptance tests/chaos)
+
 .PHONY: help install demo test acceptance chaos bench bench-pipeline peers up lint format clean
 .DELETE_ON_ERROR:
 
@@ -48,10 +53,12 @@ demo: $(STAMP) ## answer examples/requests.jsonl with the demo model and print t
 
 test: lint ## lint, then every test but the slow ones
 	@echo "==> Testing"
-	@$(TEST) -m 'not slow'
+	@$(TEST) -m 'not slow' $(SIDE_BY_SIDE) $(SERVICES:%=--ignore=%)
+	@$(TEST) -m 'not slow' $(SERVICES)
 
-acceptance: $(STAMP) ## the longer proofs
-	@$(TEST) -m 'slow or not slow' tests/acceptance tests/chaos
+acceptance: $(STAMP) ## the longer proofs: all of tests/acceptance and tests/chaos, what is slow elsewhere, more examples
+	@$(TEST) -m 'slow or not slow' $(SERVICES)
+	@$(TEST) -m 'slow or hypothesis' --hypothesis-profile=thorough $(SERVICES:%=--ignore=%)
 
 chaos: $(STAMP) ## break an installation for MINUTES by SEED, on DATABASE (sqlite, postgresql): nothing may be lost
 	@$(ISOLATED) OMP_WAIT_POLICY=passive $(BIN)/python -m tests.chaos.run --minutes $(MINUTES) \

@@ -23,6 +23,7 @@ from models.keys import default_project
 from models.migrate import migrate
 from models.queue import JobQueue
 from models.settings import PREFIX, Settings
+from tests.examples import register_profiles
 from tests.services.postgres_server import PostgresServer
 from tests.services.redis_server import RedisServer, ValkeyServer
 
@@ -30,6 +31,8 @@ from tests.services.redis_server import RedisServer, ValkeyServer
 _FOR_TESTS = frozenset({"HEADRACE_TEST_CACHE", "HEADRACE_BENCH_DATA"})
 #: Folders by what their tests cost, the cheapest first; files beside them come before all.
 _FOLDERS = ("models", "api", "cli", "engine", "bench", "worker", "acceptance", "chaos")
+
+register_profiles()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

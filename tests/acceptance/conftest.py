@@ -78,7 +78,7 @@ def service(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     Its leases run out soon, so that the jobs of a worker that was killed are taken up soon.
     """
     folder = tmp_path_factory.mktemp("service")
-    with Service.up(folder, model=tiny_model, HEADRACE_LEASE_SECONDS="3") as found:
+    with Service.up(folder, model=tiny_model, HEADRACE_LEASE_SECONDS="6") as found:
         yield found
 
 

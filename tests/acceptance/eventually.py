@@ -9,7 +9,7 @@ from collections.abc import Callable
 _LOOK_AGAIN_SECONDS = 0.02
 
 
-def eventually(condition: Callable[[], bool], *, what: str, timeout_seconds: float = 60.0) -> None:
+def eventually(condition: Callable[[], bool], *, what: str, timeout_seconds: float = 180.0) -> None:
     """Return once the condition holds; TimeoutError naming `what` if it does not in time."""
     give_up_at = time.monotonic() + timeout_seconds
     never = threading.Event()

@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).parents[2]
 _ENTRY = "from cli.main import main; main()"
 
 #: No command of these tests takes longer, but for those that are given more.
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 240.0
 
 
 @dataclass(frozen=True, slots=True)

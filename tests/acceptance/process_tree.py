@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-_END_SECONDS = 20.0
+_END_SECONDS = 60.0
 
 
 class ProcessTree:

@@ -92,7 +92,7 @@ class Service:
         data, port = folder / "data", free_port()
         with HeadraceCommand(up_arguments(data, model, port), folder, env) as command:
             eventually(
-                lambda: _is_ready(command), what=f"a ready line: {command.stderr_path}", timeout_seconds=90
+                lambda: _is_ready(command), what=f"a ready line: {command.stderr_path}", timeout_seconds=180
             )
             api = Api(f"http://127.0.0.1:{port}/v1", (data / "api_key").read_text().strip())
             yield cls(command, data, api)
@@ -119,7 +119,7 @@ class Service:
     def terminate(self) -> Finished:
         """Send SIGTERM and wait for the end."""
         self.command.process.send_signal(signal.SIGTERM)
-        return self.command.wait(60)
+        return self.command.wait(180)
 
 
 def is_up(api: Api) -> bool:

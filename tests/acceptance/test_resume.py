@@ -20,6 +20,9 @@ _NUM_LINES = 64
 #: Few seats, so that lines end one after the other.
 _SLOW = ["--max-num-seqs", "8"]
 
+#: None may run out before the kill, even on a busy machine; what goes on afterwards waits for its end.
+_LEASE = {"HEADRACE_LEASE_SECONDS": "6"}
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -46,14 +49,14 @@ def arguments(folder: Path, source: Path, run_flags: list[str | Path]) -> list[s
 @pytest.fixture(scope="module")
 def stored(folder: Path, arguments: list[str | Path]) -> dict[int, StoredLine]:
     """What was stored when everything was killed in the middle."""
-    with HeadraceCommand(arguments, folder, {"HEADRACE_LEASE_SECONDS": "2"}) as command:
+    with HeadraceCommand(arguments, folder, _LEASE) as command:
         return kill_half_way(command, folder / "out.jsonl.headrace", num_lines=_NUM_LINES)
 
 
 @pytest.fixture(scope="module")
 def resumed(folder: Path, source: Path, arguments: list[str | Path], stored: object) -> Run:
     """The same command, started again after the kill."""
-    finished = headrace(*arguments, folder=folder, HEADRACE_LEASE_SECONDS="2")
+    finished = headrace(*arguments, folder=folder, **_LEASE)
     records = read_lines(folder / "out.jsonl")
     return Run(finished, read_lines(source), records, folder / "out.jsonl.headrace" / "headrace.db")
 

@@ -51,7 +51,7 @@ def api_settings(settings: Callable[..., Settings], migrated_url: str, redis_url
         api_key=SecretStr(KEY),
         max_body_bytes=4096,
         max_list_requests=5,
-        max_poll_seconds=20.0,
+        max_poll_seconds=60.0,
     )
 
 

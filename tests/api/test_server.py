@@ -39,7 +39,7 @@ def starting(settings: Settings, **environment: str) -> Iterator[subprocess.Pope
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGQUIT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
 
 
 class Served:
@@ -102,8 +102,8 @@ def test_it_stays_small(served: Served) -> None:
 
 def test_sigterm_ends_long_polls_with_an_answer(served: Served) -> None:
     job_id = served.call("/v1/jobs", prompt())["id"]
-    poll = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=10)
-    poll.request("GET", f"/v1/jobs/{job_id}?wait=20", headers={"Authorization": f"Bearer {KEY}"})
+    poll = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=45)
+    poll.request("GET", f"/v1/jobs/{job_id}?wait=60", headers={"Authorization": f"Bearer {KEY}"})
     our_port = poll.sock.getsockname()[1]
     while our_port not in served.client_ports():
         pass
@@ -113,7 +113,7 @@ def test_sigterm_ends_long_polls_with_an_answer(served: Served) -> None:
     answer = poll.getresponse()
     assert (answer.status, json.load(answer)["status"]) == (200, "queued")
     poll.close()
-    assert served.process.wait(timeout=10) == 0
+    assert served.process.wait(timeout=45) == 0
 
 
 def test_a_chunked_body_is_refused(served: Served) -> None:
@@ -121,7 +121,7 @@ def test_a_chunked_body_is_refused(served: Served) -> None:
     head = f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
     head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
 
-    with socket.create_connection((host, int(port)), timeout=5) as connection:
+    with socket.create_connection((host, int(port)), timeout=45) as connection:
         connection.sendall(head.encode() + b"2\r\n{}\r\n0\r\n\r\n")
         answer = connection.makefile().readline()
 
@@ -130,7 +130,7 @@ def test_a_chunked_body_is_refused(served: Served) -> None:
 
 def failed_start(settings: Settings, **environment: str) -> tuple[int, str]:
     with starting(settings, **environment) as process:
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
         return process.returncode, said
 
 

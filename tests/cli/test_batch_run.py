@@ -136,7 +136,7 @@ def test_killed_and_started_again_it_goes_on_and_computes_no_stored_line_twice(
     monkeypatch.setenv("ECHO_SECONDS", "0.2")
     with python(STARTED, str(tmp_path)) as started:
         kill_once_some_are_stored(tmp_path, started.pid)
-        assert ends_within(started.pid, 5)
+        assert ends_within(started.pid, 60)
     before = attempts(tmp_path)
 
     summary = complete(source, settings_in(tmp_path, lease_seconds=1), keep=True)
@@ -152,7 +152,7 @@ def test_killed_and_started_again_it_goes_on_and_computes_no_stored_line_twice(
 
 def kill_once_some_are_stored(folder: Path, pid: int) -> None:
     """End a run and its worker with SIGKILL, as a power cut would, in the middle of its work."""
-    give_up_at = time.monotonic() + 20
+    give_up_at = time.monotonic() + 120
     while time.monotonic() < give_up_at:
         try:
             done = [status for _, status in attempts(folder).values()].count("succeeded")

@@ -187,7 +187,7 @@ def test_a_child_that_ignores_sigterm_is_killed_with_all_it_started() -> None:
 
     Supervisor([spec], show=lines.append).run(until=lambda: bool(lines))
 
-    assert ends_within(int(lines[0].removeprefix("deaf | ")), 5)
+    assert ends_within(int(lines[0].removeprefix("deaf | ")), 60)
 
 
 def test_what_a_dead_child_started_does_not_outlive_it() -> None:
@@ -196,7 +196,7 @@ def test_what_a_dead_child_started_does_not_outlive_it() -> None:
 
     Supervisor([spec], policy=QUICK, show=lines.append).run(until=lambda: len(lines) >= 2)
 
-    assert ends_within(int(lines[0].removeprefix("parent | ")), 5)
+    assert ends_within(int(lines[0].removeprefix("parent | ")), 60)
 
 
 def test_a_show_that_fails_does_not_stop_the_reading(tmp_path: Path) -> None:
@@ -232,4 +232,4 @@ def test_a_killed_supervisor_leaves_no_orphan() -> None:
 
         supervisor.kill()
 
-    assert all(ends_within(pid, 5) for pid in pids)
+    assert all(ends_within(pid, 60) for pid in pids)

@@ -79,7 +79,7 @@ def test_what_was_answered_survives_sigkill_and_the_restart(tmp_path: Path) -> N
         pid = pid_of(valkey.socket_path)
 
         os.kill(pid, signal.SIGKILL)
-        assert ends_within(pid, 5)
+        assert ends_within(pid, 60)
         while not valkey.answers():
             supervisor.poll(0.02)
 
@@ -137,7 +137,7 @@ def test_the_folder_stays_locked_until_the_valkey_of_a_killed_headrace_is_gone(t
     os.kill(pid, signal.SIGCONT)
     with InstanceLock(tmp_path, wait_seconds=10):
         pass
-    assert ends_within(pid, 5)
+    assert ends_within(pid, 60)
 
 
 def test_a_machine_without_the_package_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from engine.engine import TorchEngine
+from engine.kernels import prepare_kernels
 from tests.engine.completion import build_tiny_engine
 from tests.engine.tiny_model import make_tiny_model
 
@@ -18,6 +19,12 @@ from tests.engine.tiny_model import make_tiny_model
 def one_thread() -> None:
     """Tiny matrices gain nothing from more threads, and lose much beside a busy neighbour."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_kernels() -> None:
+    """Kernels come compiled from the processes before, also to tests that build no engine."""
+    prepare_kernels()
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,6 @@ from engine.batch import Batch, build_batch
 from engine.block_manager import BlockManager
 from engine.cache import KVCache
 from engine.cache_layout import LayerShape
-from engine.kernels import prepare_kernels
 from engine.model import load_network
 from engine.plan import Span, StepPlan
 from engine.protocol import EngineRequest
@@ -29,11 +28,6 @@ HEADS, KV_HEADS, KEY_WIDTH, VALUE_WIDTH = 6, 2, 8, 5
 BLOCK_SIZE = 16
 Attention = Callable[[Batch, KVCache], Forward]
 ATTENTIONS: list[Attention] = [CpuForward, ReferenceForward]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def kernels() -> None:
-    prepare_kernels()
 
 
 def make_sequence(blocks: BlockManager, name: str, length: int) -> Sequence:

@@ -50,4 +50,4 @@ def test_demo_logits_among_mates_equal_those_alone(demo_cache: Path) -> None:
         EngineConfig(model=DEMO_MODEL, cache_dir=demo_cache, kv_cache_bytes=2**28, prefix_caching=False)
     )
 
-    check_places(engine, random_prompt(40, seed=73), [0, 13, 31], max_tokens=5, longest_mate=100)
+    check_places(engine, random_prompt(40, seed=73), [13, 31], max_tokens=3, longest_mate=40)

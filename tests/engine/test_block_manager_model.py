@@ -10,6 +10,7 @@ from engine.block_manager import BlockManager
 from engine.plan import Transfer
 from engine.protocol import EngineRequest
 from engine.sequence import Sequence
+from tests.examples import examples
 
 NUM_BLOCKS, SIZE = 9, 2
 #: What a block holds: the salt, and all tokens from the first of the prompt to its own last one.
@@ -221,5 +222,5 @@ def content_of(sequence: Sequence, index: int) -> Content:
     return sequence.request.cache_salt, tuple(sequence.token_ids[: (index + 1) * SIZE])
 
 
-BlockMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+BlockMachine.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 TestBlockManager = BlockMachine.TestCase

@@ -13,6 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from engine.detokenizer import Detokenizer
 from engine.tokenizer import Tokenizer
 from tests.engine.tokenizer_kinds import sentence_piece, word_pieces, wrapped
+from tests.examples import examples
 
 HALF = "\N{REPLACEMENT CHARACTER}"
 PIECES, STRIPPING = wrapped(sentence_piece()), wrapped(sentence_piece(strip=True))
@@ -79,7 +80,7 @@ def is_text(raw: bytes) -> bool:
     return HALF not in raw.decode(errors="replace")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(tokens=any_tokens, prompt=any_tokens.filter(bool))
 def test_any_tokens_give_text(tokens: list[int], prompt: list[int]) -> None:
     joined = "".join(deltas(PIECES, tokens, prompt=prompt))
@@ -88,7 +89,7 @@ def test_any_tokens_give_text(tokens: list[int], prompt: list[int]) -> None:
     assert joined == PIECES.decode(tokens) or HALF in joined
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(tokens=any_tokens, prompt=any_tokens.filter(bool))
 def test_only_the_first_space_depends_on_the_prompt(tokens: list[int], prompt: list[int]) -> None:
     at_once = STRIPPING.decode(tokens)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from engine.draw import Draw
 from engine.sampler import sample
 from engine.sampling import SamplingParams
+from tests.examples import examples
 
 VOCAB_SIZE = 300
 TINIEST, NEARLY_ONE = 5e-324, 1 - 2**-53
@@ -68,7 +69,7 @@ def test_each_border_alone_gives_a_token(field: str, value: Any) -> None:
     assert not set(tokens) & set(draw.hidden)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(chosen=_ANY, place=st.integers(0, 3), row=st.integers(0, 2))
 def test_any_borders_together_give_a_token_and_move_no_neighbour(
     chosen: dict[str, Any], place: int, row: int

@@ -30,6 +30,18 @@ from tests.engine.tiny_model import VOCAB_SIZE, make_config
 PROMPT = list(range(3, 23))
 
 
+def test_kernels_come_from_disk_whatever_computes_attention(
+    llama_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every start compiles for a quarter of a minute what the start before it has compiled."""
+    prepared: list[bool] = []
+    monkeypatch.setattr("engine.cpu_layout.prepare_kernels", lambda: prepared.append(True))
+
+    load_network(llama_folder, attention="reference")
+
+    assert prepared
+
+
 def logits_of(network: Network) -> torch.Tensor:
     """The last logits of one prompt, computed in two pieces."""
     blocks = BlockManager(2, block_size=16)

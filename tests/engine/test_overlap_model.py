@@ -25,6 +25,7 @@ from tests.engine.overlap_kit import (
     take_step,
 )
 from tests.engine.toy_network import TOKEN_BYTES, toy_network
+from tests.examples import examples
 
 COMMON = random_prompt(60, seed=1)
 
@@ -77,7 +78,7 @@ def tokenizer(tiny_folder: Callable[[str], Path]) -> Tokenizer:
         }
     ),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 def test_overlap_changes_nothing(
     tokenizer: Tokenizer,
     visits: list[Visit],

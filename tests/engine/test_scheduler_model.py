@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from engine.plan import StepPlan
 from engine.protocol import Room
 from tests.engine.paper_engine import CHUNK, PaperEngine
+from tests.examples import examples
 
 NUM_TOKENS, SEATS = 400, 5
 
@@ -172,6 +173,6 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 SchedulerMachine.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(80), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestScheduler = SchedulerMachine.TestCase

@@ -29,6 +29,10 @@ SCORINGS: dict[str, dict[str, Any]] = {
     "sinks": {"has_sinks": True},
     "all": {"window": 280, "softcap": 3.0, "has_sinks": True},
 }
+#: With nothing and with everything; what lies between is slow in large blocks.
+IN_LARGE_BLOCKS: list[Any] = [
+    name if name in ("plain", "all") else pytest.param(name, marks=pytest.mark.slow) for name in SCORINGS
+]
 SHAPES: dict[str, dict[str, Any]] = {
     "one head each": {"num_heads": 2},
     "five heads share": {"num_heads": 5, "num_kv_heads": 1},
@@ -60,9 +64,13 @@ def assert_right(case: AttentionCase, triton_answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("scoring", SCORINGS)
-@pytest.mark.parametrize("block_size", [16, 256])
-def test_every_scoring_is_right(triton_answer: Answer, scoring: str, block_size: int) -> None:
-    assert_right(AttentionCase(**SCORINGS[scoring], block_size=block_size), triton_answer)
+def test_every_scoring_is_right(triton_answer: Answer, scoring: str) -> None:
+    assert_right(AttentionCase(**SCORINGS[scoring], block_size=16), triton_answer)
+
+
+@pytest.mark.parametrize("scoring", IN_LARGE_BLOCKS)
+def test_every_scoring_is_right_in_large_blocks(triton_answer: Answer, scoring: str) -> None:
+    assert_right(AttentionCase(**SCORINGS[scoring], block_size=256), triton_answer)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -87,7 +95,7 @@ def test_rows_of_padding_change_nothing(triton_answer: Answer, parts: tuple[Part
     assert np.array_equal(triton_answer(padded), triton_answer(case))
 
 
-@pytest.mark.parametrize("scoring", ["plain", "all"])
+@pytest.mark.parametrize("scoring", [pytest.param("plain", marks=pytest.mark.slow), "all"])
 def test_a_row_is_the_same_in_any_company(triton_answer: Answer, scoring: str) -> None:
     case = AttentionCase(**SCORINGS[scoring])
     together = triton_answer(case)

@@ -203,7 +203,7 @@ def test_the_same_key_at_the_same_moment_makes_one_job(
     def store_together(*arguments: Any) -> Any:
         # All have seen that the key is new; SQLite lets only one transaction come so far.
         if not pipeline.database.is_sqlite:
-            unknown_to_all.wait(timeout=30)
+            unknown_to_all.wait(timeout=60)
         return store(*arguments)
 
     monkeypatch.setattr(models.accept, "_store", store_together)

@@ -78,7 +78,7 @@ def test_of_many_at_the_same_moment_one_takes_it(process: Callable[[str], ChoreL
 
     def take(number: int) -> int | None:
         leases = process(f"{number}")
-        barrier.wait(20)
+        barrier.wait(60)
         return leases.take("sweep", pause_seconds=60, lease_seconds=60)
 
     with ThreadPoolExecutor(8) as pool:

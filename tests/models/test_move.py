@@ -113,7 +113,7 @@ EVENTS: list[Callable[[Pipeline, Job], None]] = [
 
 
 # One set of servers serves all examples: each works on a batch of its own.
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(events=st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 2)), max_size=14))
 def test_whatever_happens_the_books_balance(
     pipeline: Pipeline, events: list[tuple[Callable[[Pipeline, Job], None], int]]

@@ -10,7 +10,7 @@ from models.errors import QueueUnavailable
 from models.signals import Listener, Signal, Signals
 from tests.services.redis_server import RedisServer
 
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-_START_SECONDS = 30.0
-_STOP_SECONDS = 10.0
+_START_SECONDS = 120.0
+_STOP_SECONDS = 60.0
 _LOOK_AGAIN_SECONDS = 0.02
 
 

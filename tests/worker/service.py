@@ -26,7 +26,7 @@ from tests.cli.process import REPOSITORY
 from tests.worker.waiting import eventually
 
 #: A worker imports torch and loads its model first, on a machine that may be busy.
-_START_SECONDS = 90.0
+_START_SECONDS = 180.0
 
 
 class Service:
@@ -110,7 +110,7 @@ class Service:
             at = now(session)
         return min((at - until).total_seconds() for until in last if until is not None)
 
-    def await_finished(self, job_ids: Sequence[str], *, within_seconds: float = 60.0) -> None:
+    def await_finished(self, job_ids: Sequence[str], *, within_seconds: float = 180.0) -> None:
         """Return when each of these jobs has a final status."""
         eventually(
             lambda: len(self.jobs(job_ids, *FINAL_STATUSES)) == len(job_ids), within_seconds=within_seconds

@@ -137,7 +137,7 @@ def test_ends_with_a_worker_that_was_killed(case: Case) -> None:
     with hold(patient, "w1", [case.claimed.held]) as holder:
         holder.process.kill()
 
-        assert ends_within(holder.heartbeat_pid, 10)
+        assert ends_within(holder.heartbeat_pid, 60)
     # It has told of the death: nobody has to wait until the leases run out.
     assert case.lease_left() <= 0
 
@@ -166,8 +166,8 @@ def test_kills_a_worker_whose_step_never_ends(case: Case) -> None:
     impatient = case.settings.model_copy(update={"max_step_seconds": 0.3})
 
     with hold(impatient, "w1", [case.claimed.held], in_step=True) as holder:
-        assert holder.process.wait(20) == -signal.SIGKILL
-        assert ends_within(holder.heartbeat_pid, 10)
+        assert holder.process.wait(60) == -signal.SIGKILL
+        assert ends_within(holder.heartbeat_pid, 60)
 
 
 def test_kills_a_worker_that_stays_stopped(case: Case) -> None:
@@ -177,8 +177,8 @@ def test_kills_a_worker_that_stays_stopped(case: Case) -> None:
         eventually(case.is_renewed)
         holder.process.send_signal(signal.SIGSTOP)
 
-        assert holder.process.wait(20) == -signal.SIGKILL
-        assert ends_within(holder.heartbeat_pid, 10)
+        assert holder.process.wait(60) == -signal.SIGKILL
+        assert ends_within(holder.heartbeat_pid, 60)
 
 
 def test_lets_a_worker_live_that_is_between_steps(case: Case) -> None:

@@ -65,7 +65,7 @@ def test_tells_which_leases_are_lost_and_keeps_the_others(backlog: Backlog, leas
     leases.hold([first, second, third])
     JobStore(backlog.database).cancel(backlog.project_id, second.job_id)
 
-    assert lost.get(timeout=20) == second
+    assert lost.get(timeout=60) == second
 
     # Claimed for 30 seconds, renewed for less than one: the renewal shows.
     eventually(lambda: all(_lease_is_short(backlog, held) for held in (first, third)))
@@ -82,7 +82,7 @@ def test_a_released_lease_is_not_missed(backlog: Backlog, leases: Leases) -> Non
     for held in (first, second):
         JobStore(backlog.database).cancel(backlog.project_id, held.job_id)
 
-    assert lost.get(timeout=20) == second
+    assert lost.get(timeout=60) == second
     assert lost.empty()
     assert leases.all() == [second]
 
@@ -158,6 +158,6 @@ def test_the_death_of_one_heartbeat_after_another_is_told(backlog: Backlog, leas
         pid = heartbeat_pid(other_than=pid)
         os.kill(pid, signal.SIGKILL)
 
-    assert died.wait(20)
+    assert died.wait(60)
     leases.hold([held])
     assert leases.all() == [held]

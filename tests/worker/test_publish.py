@@ -159,8 +159,8 @@ def test_commits_then_acknowledges_then_wakes(
     with listening(valkey_server, Signal.DONE, lambda ids: note(f"wake {' '.join(ids)}")):
         desk.publish()
 
-        assert seen.get(timeout=10) == ("acknowledge", "succeeded", 1)
-        assert seen.get(timeout=10) == (f"wake {job.id}", "succeeded", 0)
+        assert seen.get(timeout=60) == ("acknowledge", "succeeded", 1)
+        assert seen.get(timeout=60) == (f"wake {job.id}", "succeeded", 0)
 
 
 def test_a_refusal_is_stored_as_the_failure_of_the_job(desk: Desk) -> None:

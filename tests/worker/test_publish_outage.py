@@ -101,7 +101,7 @@ def publishing(
     thread = threading.Thread(target=publisher.run)
     yield thread
     pipeline.stopping.set()
-    thread.join(30)
+    thread.join(60)
     signals.close()
 
 
@@ -115,10 +115,10 @@ def test_commits_when_the_database_is_back(
     outage = Outage(database_url)
     outage.begin()
     publishing.start()
-    assert all(tries.acquire(timeout=20) for _ in range(3))
+    assert all(tries.acquire(timeout=60) for _ in range(3))
 
     outage.end()
-    publishing.join(20)
+    publishing.join(60)
 
     assert backlog.job(refused.id).status == "failed"
 
@@ -134,10 +134,10 @@ def test_a_worker_that_stops_leaves_its_results_to_others(
     outage = Outage(database_url)
     outage.begin()
     publishing.start()
-    assert tries.acquire(timeout=20)
+    assert tries.acquire(timeout=60)
 
     pipeline.stopping.set()
-    publishing.join(20)
+    publishing.join(60)
 
     assert not publishing.is_alive()
     # Still held: given back at the end if the database has come back by then.

@@ -66,7 +66,7 @@ def running(quarantine: Quarantine, passed_on: list[ClaimedJob]) -> Iterator[thr
     thread = threading.Thread(target=quarantine.run_group, args=[passed_on.append], kwargs={"is_idle": True})
     thread.start()
     yield thread
-    thread.join(30)
+    thread.join(60)
     assert not thread.is_alive()
 
 

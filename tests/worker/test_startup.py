@@ -109,7 +109,7 @@ def test_the_process_ends_with_2_and_one_line(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "HEADRACE_LEASE_SECONDS": "soon"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

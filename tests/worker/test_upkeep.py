@@ -43,7 +43,7 @@ def running(upkeep: Upkeep) -> Iterator[None]:
         yield
     finally:
         stopping.set()
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -124,7 +124,7 @@ def test_entries_that_somebody_keeps_alive_stay(backlog: Backlog, upkeep: Upkeep
     looked = threading.Event()
     upkeep.also(1.3, lambda: looked.set() if beats else None)
     with running(upkeep):
-        assert looked.wait(20)
+        assert looked.wait(60)
     done.set()
     beater.join()
 
@@ -175,7 +175,7 @@ def test_overdue_jobs_expire_and_their_pollers_are_told(
             told.set()
 
     with listening(valkey_server, Signal.DONE, hear), running(upkeep):
-        assert told.wait(20)
+        assert told.wait(60)
 
     assert backlog.job(job_id).status == "expired"
 
@@ -202,7 +202,7 @@ def test_a_chore_that_cannot_be_done_does_not_hinder_the_others(backlog: Backlog
     backlog.accept()
 
     with running(upkeep):
-        assert all(tries.acquire(timeout=20) for _ in range(3))
+        assert all(tries.acquire(timeout=60) for _ in range(3))
         eventually(lambda: backlog.queue.depth(MODEL, Lane.STANDARD) == 1)
 
 
@@ -244,7 +244,7 @@ def test_a_chore_that_is_done_at_last_has_its_patience_back(upkeep: Upkeep) -> N
     upkeep.also(0.01, fail_but_every_third_time)
 
     with capture_logs(), running(upkeep):
-        assert all(tries.acquire(timeout=20) for _ in range(12))
+        assert all(tries.acquire(timeout=60) for _ in range(12))
 
 
 def test_a_callers_own_chore_is_done_every_so_often(upkeep: Upkeep) -> None:
@@ -253,4 +253,4 @@ def test_a_callers_own_chore_is_done_every_so_often(upkeep: Upkeep) -> None:
     upkeep.also(0.01, count)
 
     with running(upkeep):
-        assert all(done.acquire(timeout=20) for _ in range(3))
+        assert all(done.acquire(timeout=60) for _ in range(3))

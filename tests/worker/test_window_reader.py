@@ -228,7 +228,7 @@ def test_a_broker_lost_within_a_window_takes_nothing_away(own_server: ValkeyServ
 
     assert window is not None
     assert (ids(window), window.reason) == (["job_a", "job_b"], CloseReason.MAX_WAIT)
-    assert window.open_seconds < 5
+    assert window.open_seconds < 60
     consumer.close()
     queue.close()
 

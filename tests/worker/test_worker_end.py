@@ -17,7 +17,7 @@ from tests.worker.service import Service, prompts, service_settings
 from tests.worker.thirty_jobs import finish_thirty
 from tests.worker.waiting import eventually
 
-LEASE_SECONDS = 2.0
+LEASE_SECONDS = 6.0
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_sigterm_gives_back_what_is_unfinished(sqlite_service: Service) -> None:
 
     worker.send_signal(signal.SIGTERM)
 
-    assert worker.wait(20) == 0
+    assert worker.wait(60) == 0
     rest = service.jobs(long, "queued")
     # As if it had never been claimed, and already waiting for the next worker.
     assert {(job.attempt, job.owner, job.lease_until) for job in rest} == {(0, None, None)}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 _LOOK_AGAIN_SECONDS = 0.02
 
 
-def eventually(holds: Callable[[], object], *, within_seconds: float = 20.0) -> None:
+def eventually(holds: Callable[[], object], *, within_seconds: float = 60.0) -> None:
     """Return as soon as something holds; AssertionError when it does not in time."""
     give_up_at = time.monotonic() + within_seconds
     while not holds():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,12 +13,12 @@ import psutil
 _MODULES = {"api": "api", "bench.marked_worker": "worker"}
 
 
-def cpu_seconds() -> Counter[str]:
+def cpu_seconds() -> Mapping[str, float]:
     """The processor time, by part, of all processes that this one has started and that still run.
 
     Parts are api and worker (with its heartbeat), and all others by the name of their program.
     """
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for child in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):
             part = _part(child)

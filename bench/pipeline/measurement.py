@@ -50,7 +50,7 @@ def measure_run(house: House, prompts: Sequence[str], *, num_connections: int, l
     submitter = Submitter(house.port, house.key, num_connections=num_connections)
     accepted = submitter.hand_in(prompts, list_size=list_size)
     await_stored(house.database, look=lambda: _look_after(house.supervisor))
-    spent = cpu_seconds() - before
+    spent = {part: seconds - before.get(part, 0.0) for part, seconds in cpu_seconds().items()}
     stored = check_answers(house.database, accepted)
     waits = sorted(each.seconds for each in stored)
     return Run(

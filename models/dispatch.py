@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import structlog
-from sqlalchemy import ColumnElement, and_, func, select, true, update
+from sqlalchemy import ColumnElement, and_, func, select, update
 from sqlalchemy.orm import Session
 
 from models.database import Database, now
 from models.failpoints import failpoint
 from models.fairness import deficit_round_robin
-from models.ids import first_id
 from models.move import Move, move_jobs
 from models.queue import JobQueue, Ticket
 from models.tables.job import Job, JobStatus, Lane
@@ -23,12 +22,9 @@ _log = structlog.get_logger()
 #: Cost that a project may spend before the next one's turn. The smallest there is: places in Redis come free
 #: few at a time, and with larger turns the first project would take them all.
 _QUANTUM_TOKENS = 1
-#: An entry younger than this may still be on its way, as far as all entries are looked through.
-_ARRIVAL_SECONDS = 5.0
-#: What accept has published arrives within this time, unless accept has died or Redis did not take it; and
-#: for so long after accept that is looked for often.
-_EARLY_SECONDS = 1.0
-_YOUNG_SECONDS = 10.0
+#: An entry younger than this may still be on its way. Redis seldom takes longer; if it does, the job has two
+#: entries, and the second one is dropped at its claim.
+_ARRIVAL_SECONDS = 1.0
 #: Overdue jobs moved by one transaction.
 _CHUNK = 500
 
@@ -51,24 +47,16 @@ class Dispatcher:
             self._forget_entries()
         return sum(self._fill(lane) for lane in Lane)
 
-    def chase(self) -> int:
-        """Do what `reconcile` does, but only for jobs of the last seconds, of which there are few."""
-        with self._database.reading() as session:
-            at = now(session)
-        young = Job.id >= first_id("job", at - timedelta(seconds=_YOUNG_SECONDS))
-        return self._find_missing(young, before=at - timedelta(seconds=_EARLY_SECONDS))
-
     def reconcile(self) -> int:
-        """Find queued jobs whose entry is not in Redis, owe them one again, and return how many they are."""
-        with self._database.reading() as session:
-            before = now(session) - timedelta(seconds=_ARRIVAL_SECONDS)
-        return self._find_missing(true(), before=before)
+        """Find queued jobs whose entry is not in Redis, owe them one again, and return how many they are.
 
-    def _find_missing(self, which: ColumnElement[bool], *, before: datetime) -> int:
+        Reads no more rows than a lane keeps entries, however many jobs wait in SQL.
+        """
         missing = 0
         for lane in Lane:
             with self._database.reading() as session:
-                dispatched = set(session.scalars(select(Job.id).where(which, self._dispatched(lane, before))))
+                before = now(session) - timedelta(seconds=_ARRIVAL_SECONDS)
+                dispatched = set(session.scalars(select(Job.id).where(self._dispatched(lane, before))))
             lost = dispatched - self._queue.job_ids(self._model, lane) if dispatched else set()
             if lost:
                 missing += len(lost)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from datetime import UTC, datetime, timedelta
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def new_id(prefix: str) -> str:
@@ -22,8 +19,3 @@ def new_id(prefix: str) -> str:
     random_bits = int.from_bytes(os.urandom(8), "big") & ((1 << 62) - 1)
     value = (milliseconds << 80) | (0x7 << 76) | (fraction << 64) | (0b10 << 62) | random_bits
     return f"{prefix}_{uuid.UUID(int=value).hex}"
-
-
-def first_id(prefix: str, at: datetime) -> str:
-    """Return what sorts before every id made at this time or later, and after all that are older."""
-    return f"{prefix}_{(at - _EPOCH) // timedelta(milliseconds=1):012x}"

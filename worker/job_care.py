@@ -46,7 +46,7 @@ class JobCare:
     def dispatch(self) -> None:
         """Publish what waits, and first what `reclaim` sets free and whose entry never came."""
         self.reclaim()
-        self.dispatcher.chase()
+        self.dispatcher.reconcile()
         self.dispatcher.dispatch()
 
     def rescue(self) -> None:

@@ -58,8 +58,7 @@ class Upkeep:
             Chore(1.0, care.reclaim),
             Chore(2.0, care.rescue),
             Chore(2.0, care.expire),
-            Chore(30.0, dispatcher.reconcile),
-            Chore(1.0, dispatcher.chase),
+            Chore(1.0, dispatcher.reconcile),
             # Last, so that what the others set free is published at once.
             Chore(1.0, dispatcher.dispatch),
         ]

@@ -135,6 +135,15 @@ class Job(Base):
             sqlite_where=text("status = 'queued' AND dispatched_at IS NULL"),
             postgresql_where=text("status = 'queued' AND dispatched_at IS NULL"),
         ),
+        # What Redis should hold: a few windows, of however many jobs wait.
+        Index(
+            "ix_jobs_dispatched",
+            "model",
+            "lane",
+            "dispatched_at",
+            sqlite_where=text("status = 'queued' AND dispatched_at IS NOT NULL"),
+            postgresql_where=text("status = 'queued' AND dispatched_at IS NOT NULL"),
+        ),
         Index(
             "ix_jobs_suspects",
             "model",

@@ -3,9 +3,8 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from datetime import UTC, datetime, timedelta
 
-from models.ids import first_id, new_id
+from models.ids import new_id
 
 
 def test_an_id_is_a_prefix_and_a_uuid_of_version_7() -> None:
@@ -38,12 +37,3 @@ def test_ids_begin_with_their_millisecond() -> None:
 
 def test_ids_made_at_once_differ() -> None:
     assert len({new_id("job") for _ in range(10_000)}) == 10_000
-
-
-def test_the_first_id_of_a_time_parts_older_ids_from_younger_ones() -> None:
-    job_id = new_id("job")
-    at = datetime.fromtimestamp(int(job_id.removeprefix("job_")[:12], 16) / 1000, UTC)
-
-    assert first_id("job", at) <= job_id
-    assert first_id("job", at + timedelta(milliseconds=1)) > job_id
-    assert first_id("job", at - timedelta(days=1)) < job_id

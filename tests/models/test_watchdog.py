@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
-
 import pytest
-from sqlalchemy import event, insert, text, update
+from sqlalchemy import insert, text, update
 
 from models.backoff import Backoff
-from models.database import Database
 from models.fleet import Fleet, WorkerCard
 from models.ids import new_id
 from models.rescue import give_back, give_back_crashed
@@ -18,6 +13,7 @@ from models.tables.job import Job
 from models.tables.worker import Window, Worker
 from models.watchdog import Pulse, Watchdog
 from tests.models.pipeline import MODEL, Pipeline
+from tests.models.statements import plan_of, recorded
 
 
 def look(pipeline: Pipeline) -> Pulse:
@@ -161,28 +157,6 @@ def test_a_job_that_comes_back_waits_from_then_on(pipeline: Pipeline, end: str) 
     assert pipeline.job(job_id).status == "queued"
     assert pulse.oldest_queued_age_seconds < 60
     assert pulse.is_stuck is False
-
-
-@contextmanager
-def recorded(database: Database) -> Iterator[list[tuple[str, Any]]]:
-    """Every statement that is executed meanwhile, with its parameters."""
-    seen: list[tuple[str, Any]] = []
-
-    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        seen.append((statement, parameters))
-
-    event.listen(database.engine, "before_cursor_execute", note)
-    try:
-        yield seen
-    finally:
-        event.remove(database.engine, "before_cursor_execute", note)
-
-
-def plan_of(database: Database, statement: str, parameters: Any) -> str:
-    explain = "EXPLAIN QUERY PLAN " if database.is_sqlite else "EXPLAIN "
-    with database.reading() as session:
-        rows: Sequence[Any] = session.connection().exec_driver_sql(explain + statement, parameters).all()
-    return "\n".join(str(row[-1]) for row in rows)
 
 
 def test_no_look_reads_the_table_of_jobs(pipeline: Pipeline) -> None:

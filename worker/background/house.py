@@ -65,7 +65,6 @@ class House:
         )
         for model, care in self._cares.items():
             yield Chore(f"dispatch:{model}", 1.0, care.dispatch)
-            yield Chore(f"reconcile:{model}", 30.0, care.dispatcher.reconcile)
         # These concern the jobs of all models, whichever of them they are asked for.
         care = self._cares[settings.served_name]
         yield Chore("rescue", 2.0, care.rescue)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from models.tables.root import UNIX_EPOCH
 
 
 def new_id(prefix: str) -> str:
@@ -26,4 +26,4 @@ def new_id(prefix: str) -> str:
 
 def first_id(prefix: str, at: datetime) -> str:
     """Return what sorts before every id made at this time or later, and after all that are older."""
-    return f"{prefix}_{(at - _EPOCH) // timedelta(milliseconds=1):012x}"
+    return f"{prefix}_{(at - UNIX_EPOCH) // timedelta(milliseconds=1):012x}"

@@ -89,7 +89,7 @@ def test_single_errors_are_no_outage() -> None:
 
 def test_a_database_follows_its_own_outages(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    database.outage = Outage(clock)
+    monkeypatch.setattr(database, "outage", Outage(clock))
     engine = database.engine
 
     with monkeypatch.context() as patch:
@@ -138,10 +138,12 @@ def test_what_was_before_its_start_no_process_knows() -> None:
     assert not outage.is_near(_LEASE_SECONDS)
 
 
-def test_who_comes_through_first_after_an_outage_rescues_nobody(pipeline: Pipeline) -> None:
+def test_who_comes_through_first_after_an_outage_rescues_nobody(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _claim_and_fall_silent(pipeline)
     clock = Clock()
-    pipeline.database.outage = Outage(clock)
+    monkeypatch.setattr(pipeline.database, "outage", Outage(clock))
     pipeline.database.outage.note_failure()
     clock.seconds += 60
 
@@ -177,10 +179,10 @@ def test_who_waited_long_for_the_lock_of_sqlite_rescues_nobody(
     database.close()
 
 
-def test_nobody_is_rescued_just_after_an_outage(pipeline: Pipeline) -> None:
+def test_nobody_is_rescued_just_after_an_outage(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     _claim_and_fall_silent(pipeline)
     clock = Clock()
-    pipeline.database.outage = Outage(clock)
+    monkeypatch.setattr(pipeline.database, "outage", Outage(clock))
     _live_through(pipeline.database.outage, clock, 60)
 
     assert rescue(pipeline.database, silent_seconds=30, backoff=Backoff(0)) == []
@@ -188,12 +190,14 @@ def test_nobody_is_rescued_just_after_an_outage(pipeline: Pipeline) -> None:
     assert len(rescue(pipeline.database, silent_seconds=30, backoff=Backoff(0))) == 1
 
 
-def test_whose_death_was_told_is_dead_in_an_outage_too(pipeline: Pipeline) -> None:
+def test_whose_death_was_told_is_dead_in_an_outage_too(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _claim_and_fall_silent(pipeline)
     pipeline.accept()
     pipeline.claim(lease_seconds=-1, worker_id="w2")
     clock = Clock()
-    pipeline.database.outage = Outage(clock)
+    monkeypatch.setattr(pipeline.database, "outage", Outage(clock))
     pipeline.database.outage.note_start()
 
     bury(pipeline.database, "w2")

@@ -3,9 +3,11 @@ from __future__ import annotations
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from models.backoff import Backoff
 from models.database import Database, now
@@ -15,6 +17,7 @@ from models.keys import default_project
 from models.outage import Outage
 from models.queue import JobQueue
 from models.rescue import bury, rescue
+from models.tables.worker import Worker
 from tests.models.pipeline import MODEL, Pipeline
 
 _LEASE_SECONDS = 30.0
@@ -44,6 +47,8 @@ def _claim_and_fall_silent(pipeline: Pipeline) -> None:
     """A worker that lives and could not say so has a job."""
     card = WorkerCard("w1", "host", 1, MODEL, max_model_len=64, device="cpu", version="0")
     Fleet(pipeline.database).join(card)
+    with pipeline.database.transaction() as session:
+        session.execute(update(Worker).values(heartbeat_at=now(session) - timedelta(minutes=1)))
     pipeline.accept()
     pipeline.claim(lease_seconds=-1, worker_id="w1")
 

@@ -17,7 +17,7 @@ from api.replies import (
 )
 from models.job_error import JobError
 from models.job_store import MAX_POSITION, JobRecord, Place
-from models.tables.job import Job, JobResult, JobStatus, Lane
+from models.tables.job import Job, JobRequest, JobResult, JobStatus, Lane
 from models.tables.worker import Window
 
 
@@ -25,7 +25,7 @@ def view_job(
     record: JobRecord, *, place: Place | None = None, tokens_per_second: float | None = None
 ) -> JobReply:
     """Return a job for the client; with its place if it is queued and that was looked up."""
-    job, request = record.job, record.request
+    job = record.job
     return JobReply(
         id=job.id,
         status=JobStatus(job.status),
@@ -37,7 +37,7 @@ def view_job(
         revision=job.revision,
         retry_of=job.retry_of,
         custom_id=job.custom_id,
-        metadata=json.loads(request.metadata_text) if request.metadata_text is not None else None,
+        metadata=_metadata(record.request),
         response=view_response(record.result),
         error=view_error(job, record.result),
         usage=_usage(job),
@@ -65,6 +65,13 @@ def view_error(job: Job, result: JobResult | None) -> JobErrorBody | None:
     """Return why a finished job has no response."""
     error = JobError.of(job, result)
     return None if error is None else JobErrorBody(**asdict(error))
+
+
+def _metadata(request: JobRequest | None) -> dict[str, str] | None:
+    if request is None or request.metadata_text is None:
+        return None
+    found: dict[str, str] = json.loads(request.metadata_text)
+    return found
 
 
 def _usage(job: Job) -> UsageBody | None:

@@ -31,7 +31,8 @@ class JobRecord:
     """A job with its metadata, its result and its window; the body it was asked with stays where it is."""
 
     job: Job
-    request: JobRequest
+    #: None where its row was lost: then the job fails at its claim, and says so.
+    request: JobRequest | None
     result: JobResult | None
     window: Window | None
 
@@ -138,7 +139,7 @@ def _require(session: Session, project_id: str, job_id: str) -> Job:
 def _records(session: Session, *conditions: ColumnElement[bool]) -> list[JobRecord]:
     rows = session.execute(
         select(Job, JobRequest, JobResult, Window)
-        .join(JobRequest, JobRequest.job_id == Job.id)
+        .outerjoin(JobRequest, JobRequest.job_id == Job.id)
         .outerjoin(JobResult, JobResult.job_id == Job.id)
         .outerjoin(Window, Window.id == Job.window_id)
         .where(*conditions)

@@ -6,6 +6,7 @@ grows with each claim fences off whoever held the job before.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -62,8 +63,9 @@ class ClaimedJob:
     body: str
     lane: Lane
     seed: int
-    #: What was left until its deadline at the claim, by the database's clock.
-    deadline_seconds: float | None
+    #: In monotonic seconds of this process: what was left at the claim is told by the database's clock, so a
+    #: wrong one here ends nobody early.
+    deadline: float | None
     created_at: datetime
 
     @property
@@ -242,12 +244,12 @@ def _claimed(job: Job, entry: Entry | None, body: str) -> ClaimedJob:
         body=body,
         lane=Lane(job.lane),
         seed=job.seed,
-        deadline_seconds=_seconds_left(job),
+        deadline=_monotonic_deadline(job),
         created_at=job.created_at,
     )
 
 
-def _seconds_left(job: Job) -> float | None:
+def _monotonic_deadline(job: Job) -> float | None:
     if job.deadline_at is None or job.started_at is None:
         return None
-    return (job.deadline_at - job.started_at).total_seconds()
+    return time.monotonic() + (job.deadline_at - job.started_at).total_seconds()

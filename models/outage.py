@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 #: What is shorter is none: nobody has leases as short.
 _SHORTEST_SECONDS = 0.1
-#: So many of the latest are remembered, which is more than matter.
-_MAX_REMEMBERED = 100
 
 
 class Outage:
@@ -19,8 +18,13 @@ class Outage:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failing_since: float | None = None
-        #: When each ended, and how many seconds it took.
-        self._past: deque[tuple[float, float]] = deque(maxlen=_MAX_REMEMBERED)
+        #: When each ended, and how many seconds it took; each is shorter than all before it.
+        self._past: list[tuple[float, float]] = []
+        self._lock = threading.Lock()
+
+    def note_start(self) -> None:
+        """Whether the database was there until now, this process cannot know."""
+        self._remember(self._clock(), math.inf)
 
     def note_failure(self) -> None:
         """The database did not answer."""
@@ -52,11 +56,19 @@ class Outage:
         at, since = self._clock(), self._failing_since
         if since is not None and at - since > lease_seconds / 2:
             return True
-        return any(
-            seconds > lease_seconds / 2 and at - ended < lease_seconds for ended, seconds in tuple(self._past)
-        )
+        with self._lock:
+            return any(
+                seconds > lease_seconds / 2 and at - ended < lease_seconds for ended, seconds in self._past
+            )
 
     def _end(self, since: float) -> None:
         at = self._clock()
         if at - since > _SHORTEST_SECONDS:
-            self._past.append((at, at - since))
+            self._remember(at, at - since)
+
+    def _remember(self, ended: float, seconds: float) -> None:
+        with self._lock:
+            # Of two, the later and longer one alone can matter: so there are never many.
+            while self._past and self._past[-1][1] <= seconds:
+                self._past.pop()
+            self._past.append((ended, seconds))

@@ -15,7 +15,7 @@ Streams are never trimmed: an entry goes only when its job's state is safe in SQ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import redis
@@ -24,11 +24,9 @@ from models.ids import new_id
 from models.redis_client import connect, queue_errors
 from models.redis_health import RedisHealth, look_at_redis
 from models.tables.job import Job, Lane
+from models.tables.root import MICROSECOND, UNIX_EPOCH
 
 GROUP = "w"
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 #: Digits of the largest number in an entry.
 _MAX_DIGITS = 18
@@ -58,7 +56,7 @@ class Ticket(NamedTuple):
         """Write the ticket as an entry's fields."""
         fields = {"r": self.job_id, "c": self.cost_tokens}
         if self.deadline_at is not None:
-            fields["d"] = (self.deadline_at - _EPOCH) // _MICROSECOND
+            fields["d"] = (self.deadline_at - UNIX_EPOCH) // MICROSECOND
         return fields
 
 
@@ -149,6 +147,6 @@ def _number(text: str | None) -> int | None:
 
 def _time(microseconds: int | None) -> datetime | None:
     try:
-        return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
+        return None if microseconds is None else UNIX_EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
         return None

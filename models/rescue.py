@@ -52,24 +52,21 @@ def rescue(
     silent for so long, has crashed with all that it held: its jobs become suspects, or fail as poison.
     Where the worker is alive, it has lost sight of its job, which is nobody's fault.
 
-    Just after an outage of the database nobody is called dead: the living could not renew their leases, and
-    are about to.
+    Just after an outage of the database nobody is called dead but who was buried: the living could not renew
+    their leases, and are about to.
     """
     with database.transaction() as session:
         at = now(session)
-        # Not before: it may be this very transaction that had to wait, or that is the first to come through.
-        if database.outage.is_near(silent_seconds):
-            return []
-        rows = session.execute(
-            select(Job.id, Job.owner)
-            .where(Job.status == JobStatus.RUNNING, Job.lease_until < at)
-            .limit(_CHUNK)
-        ).all()
-        overdue: dict[str, str | None] = {row[0]: row[1] for row in rows}
+        overdue = _overdue(session, at)
         if not overdue:
             return []
+        # Not before: it may be this very transaction that had to wait, or that is the first to come through.
+        is_near = database.outage.is_near(silent_seconds)
         owners = {owner for owner in overdue.values() if owner is not None}
-        crashes = _crashes(session, _dead(session, owners, at - timedelta(seconds=silent_seconds)))
+        dead = _dead(session, owners, None if is_near else at - timedelta(seconds=silent_seconds))
+        if is_near:
+            overdue = {job_id: owner for job_id, owner in overdue.items() if owner in dead}
+        crashes = _crashes(session, dead)
         struck = {job_id: owner for owner, isolations in crashes.items() for job_id in isolations}
         guilty = [blamed(isolations) for isolations in crashes.values()]
         suspect = _suspect({job_id: len(group) for group in guilty for job_id in group}, backoff)
@@ -100,8 +97,18 @@ def bury(database: Database, worker_id: str) -> None:
         session.execute(delete(Worker).where(Worker.id == worker_id))
 
 
-def _dead(session: Session, owners: set[str], silent_since: datetime) -> set[str]:
-    beating = select(Worker.id).where(Worker.id.in_(owners), Worker.heartbeat_at >= silent_since)
+def _overdue(session: Session, at: datetime) -> dict[str, str | None]:
+    """Running jobs whose lease has run out, with their workers."""
+    rows = session.execute(
+        select(Job.id, Job.owner).where(Job.status == JobStatus.RUNNING, Job.lease_until < at).limit(_CHUNK)
+    )
+    return {job_id: owner for job_id, owner in rows}  # noqa: C416 (rows are not tuples to mypy)
+
+
+def _dead(session: Session, owners: set[str], silent_since: datetime | None) -> set[str]:
+    """Those who have been silent since a time; without one, those who were buried."""
+    known = select(Worker.id).where(Worker.id.in_(owners))
+    beating = known.where(Worker.heartbeat_at >= silent_since) if silent_since is not None else known
     return owners.difference(session.scalars(beating))
 
 

@@ -53,6 +53,8 @@ class Connections:
 def open_database(settings: Settings) -> Database:
     """Return the database, which answers and has this version's tables. Raises StartupError."""
     database = Database(settings.sql_url)
+    # Who is started again in an outage would else be the first to call the others dead.
+    database.outage.note_start()
     require_database(database)
     require_migrated(database)
     return database

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import structlog
@@ -74,8 +73,7 @@ class Preparer:
             sampling=_sampling(request, job.seed),
             stop=request.stop_strings,
             priority=PRIORITIES[job.lane],
-            # By the database's clock, then by our monotonic one: a wrong clock here ends nobody early.
-            deadline=None if job.deadline_seconds is None else time.monotonic() + job.deadline_seconds,
+            deadline=job.deadline,
         )
 
     def _too_long(self, num_tokens: int) -> str:

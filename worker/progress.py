@@ -1,4 +1,4 @@
-"""A worker's pulse in shared memory: which step it is in, and whether it is in one."""
+"""A worker's progress in shared memory: which step it is in, and whether it is in one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ctypes import c_uint64
 from typing import NamedTuple
 
 
-class Pulse(NamedTuple):
+class Sample(NamedTuple):
     """Steps that have ended, and how many times the usual limit the present one may last; 0 between steps."""
 
     num_steps: int
@@ -35,9 +35,9 @@ class Progress:
             self._steps.value += 1
             self._patience.value = 0
 
-    def sample(self) -> Pulse:
-        """Return how many steps have ended, and whether one is going on."""
-        return Pulse(int(self._steps.value), int(self._patience.value))
+    def sample(self) -> Sample:
+        """Return how far the engine is now."""
+        return Sample(int(self._steps.value), int(self._patience.value))
 
 
 class HangDetector:
@@ -48,10 +48,10 @@ class HangDetector:
         self._num_steps: int | None = None
         self._since = 0.0
 
-    def is_hung(self, pulse: Pulse, *, now: float) -> bool:
+    def is_hung(self, sample: Sample, *, now: float) -> bool:
         """Say whether the step that is going on has lasted longer than it may."""
-        if not pulse.patience or pulse.num_steps != self._num_steps:
-            self._num_steps = pulse.num_steps
+        if not sample.patience or sample.num_steps != self._num_steps:
+            self._num_steps = sample.num_steps
             self._since = now
             return False
-        return now - self._since > pulse.patience * self._max_step_seconds
+        return now - self._since > sample.patience * self._max_step_seconds

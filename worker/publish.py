@@ -122,8 +122,7 @@ class Publisher:
         for job in missing:
             _log.error("output_missing", job_id=job.id)
             del self._answers[job.id]
-        refused = (Refused(job, "engine_error", "The engine gave no answer.") for job in missing)
-        return [Ended(event.job, replace(_refusal(event), may_retry=True)) for event in refused]
+        return [Ended(job, _no_answer(job)) for job in missing]
 
     def _give_back(self) -> list[Ended]:
         """Return all that was in the lost engine to the queue, as suspects."""
@@ -193,6 +192,11 @@ def _outcome(answer: Answer, at: float) -> Outcome | None:
         # Not worth a worker: the next one would compute the same, and end as well.
         _log.exception("answer_not_written", job_id=answer.job.id)
         return _refusal(Refused(answer.job, "internal_error", f"The answer cannot be written: {error}."))
+
+
+def _no_answer(job: ClaimedJob) -> Outcome:
+    refusal = _refusal(Refused(job, "engine_error", "The engine gave no answer."))
+    return replace(refusal, may_retry=True)
 
 
 def _refusal(event: Refused) -> Outcome:

@@ -9,8 +9,9 @@ from sqlalchemy import BigInteger, Dialect, MetaData
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+#: The time that timestamps count from.
+UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 
 
 class UtcMicroseconds(TypeDecorator[datetime]):
@@ -20,10 +21,10 @@ class UtcMicroseconds(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
-        return None if value is None else (value - _EPOCH) // _MICROSECOND
+        return None if value is None else (value - UNIX_EPOCH) // MICROSECOND
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        return None if value is None else _EPOCH + timedelta(microseconds=int(value))
+        return None if value is None else UNIX_EPOCH + timedelta(microseconds=int(value))
 
 
 class Base(DeclarativeBase):

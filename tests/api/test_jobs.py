@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import pytest
 from flask import Flask
+from sqlalchemy import delete
 
 from api.services import services
 from models.dispatch import Dispatcher
 from models.signals import Listener, Signal
+from models.tables.job import JobRequest
 from tests.api.client import Client, prompt
 from tests.api.worker import MODEL, HandWorker
 
@@ -50,6 +52,18 @@ def test_a_failed_job_shows_its_error(client: Client, worker: HandWorker) -> Non
         "message": "The prompt is too long.",
         "param": "body.prompt",
     }
+
+
+def test_a_job_whose_request_was_lost_says_so(app: Flask, client: Client, worker: HandWorker) -> None:
+    job_id = client.submit(prompt(metadata={"for": "me"}))["id"]
+    with services(app).database.transaction() as session:
+        session.execute(delete(JobRequest).where(JobRequest.job_id == job_id))
+
+    assert worker.take() == []
+
+    job = client.job(job_id)
+    assert (job["status"], job["error"]["code"], job["metadata"]) == ("failed", "internal_error", None)
+    assert client.get("/v1/jobs").get_json()["data"] == [job]
 
 
 def test_an_expired_job_says_so(app: Flask, client: Client) -> None:

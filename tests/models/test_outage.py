@@ -3,18 +3,22 @@ from __future__ import annotations
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from models.backoff import Backoff
 from models.database import Database, now
 from models.errors import DatabaseUnavailable
+from models.fleet import Fleet, WorkerCard
 from models.keys import default_project
 from models.outage import Outage
 from models.queue import JobQueue
-from models.rescue import rescue
-from tests.models.pipeline import Pipeline
+from models.rescue import bury, rescue
+from models.tables.worker import Worker
+from tests.models.pipeline import MODEL, Pipeline
 
 _LEASE_SECONDS = 30.0
 
@@ -37,6 +41,16 @@ def _live_through(outage: Outage, clock: Clock, seconds: float) -> None:
         outage.note_failure()
         clock.seconds += 1
     outage.note_success()
+
+
+def _claim_and_fall_silent(pipeline: Pipeline) -> None:
+    """A worker that lives and could not say so has a job."""
+    card = WorkerCard("w1", "host", 1, MODEL, max_model_len=64, device="cpu", version="0")
+    Fleet(pipeline.database).join(card)
+    with pipeline.database.transaction() as session:
+        session.execute(update(Worker).values(heartbeat_at=now(session) - timedelta(minutes=1)))
+    pipeline.accept()
+    pipeline.claim(lease_seconds=-1, worker_id="w1")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +94,7 @@ def test_single_errors_are_no_outage() -> None:
 
 def test_a_database_follows_its_own_outages(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    database.outage = Outage(clock)
+    monkeypatch.setattr(database, "outage", Outage(clock))
     engine = database.engine
 
     with monkeypatch.context() as patch:
@@ -111,18 +125,30 @@ def test_short_waits_do_not_make_a_long_outage_forgotten() -> None:
     outage = Outage(clock)
     _live_through(outage, clock, 60)
 
-    for _ in range(1000):
+    for number in range(1000):
         with outage.waiting():
-            clock.seconds += 0.01
+            clock.seconds += 0.01 if number % 10 else 0.15
 
     assert outage.is_near(_LEASE_SECONDS)
 
 
-def test_who_comes_through_first_after_an_outage_rescues_nobody(pipeline: Pipeline) -> None:
-    pipeline.accept()
-    pipeline.claim(lease_seconds=-1, worker_id="alive, and could not say so")
+def test_what_was_before_its_start_no_process_knows() -> None:
     clock = Clock()
-    pipeline.database.outage = Outage(clock)
+    outage = Outage(clock)
+    outage.note_start()
+
+    clock.seconds += _LEASE_SECONDS - 1
+    assert outage.is_near(_LEASE_SECONDS)
+    clock.seconds += 2
+    assert not outage.is_near(_LEASE_SECONDS)
+
+
+def test_who_comes_through_first_after_an_outage_rescues_nobody(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _claim_and_fall_silent(pipeline)
+    clock = Clock()
+    monkeypatch.setattr(pipeline.database, "outage", Outage(clock))
     pipeline.database.outage.note_failure()
     clock.seconds += 60
 
@@ -142,8 +168,7 @@ def test_who_waited_long_for_the_lock_of_sqlite_rescues_nobody(
         project_id = default_project(session)
     clock = Clock()
     with Pipeline(database, queue, redis_url, project_id) as pipeline, ThreadPoolExecutor(1) as pool:
-        pipeline.accept()
-        pipeline.claim(lease_seconds=-1, worker_id="alive, and could not say so")
+        _claim_and_fall_silent(pipeline)
         database.outage = Outage(clock)
 
         with database.transaction() as session:
@@ -159,13 +184,30 @@ def test_who_waited_long_for_the_lock_of_sqlite_rescues_nobody(
     database.close()
 
 
-def test_nobody_is_rescued_just_after_an_outage(pipeline: Pipeline) -> None:
-    pipeline.accept()
-    pipeline.claim(lease_seconds=-1, worker_id="alive, and could not say so")
+def test_nobody_is_rescued_just_after_an_outage(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    _claim_and_fall_silent(pipeline)
     clock = Clock()
-    pipeline.database.outage = Outage(clock)
+    monkeypatch.setattr(pipeline.database, "outage", Outage(clock))
     _live_through(pipeline.database.outage, clock, 60)
 
     assert rescue(pipeline.database, silent_seconds=30, backoff=Backoff(0)) == []
     clock.seconds += 31
     assert len(rescue(pipeline.database, silent_seconds=30, backoff=Backoff(0))) == 1
+
+
+def test_whose_death_was_told_is_dead_in_an_outage_too(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _claim_and_fall_silent(pipeline)
+    pipeline.accept()
+    pipeline.claim(lease_seconds=-1, worker_id="w2")
+    clock = Clock()
+    monkeypatch.setattr(pipeline.database, "outage", Outage(clock))
+    pipeline.database.outage.note_start()
+
+    bury(pipeline.database, "w2")
+
+    (found,) = rescue(pipeline.database, silent_seconds=30, backoff=Backoff(0))
+    job = pipeline.job(found)
+    assert (job.status, job.isolation, job.crashes_alone) == ("queued", 1, 1)
+    assert {(job.status, job.owner) for job in pipeline.jobs() if job.id != found} == {("running", "w1")}

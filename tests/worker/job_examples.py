@@ -32,7 +32,7 @@ def claimed(job_id: str = "job_a", **values: Any) -> ClaimedJob:
         "body": '{"prompt":"Hello"}',
         "lane": Lane.STANDARD,
         "seed": 7,
-        "deadline_seconds": None,
+        "deadline": None,
         "created_at": CREATED_AT,
     }
     return ClaimedJob(held=lease, **{**fields, **values})

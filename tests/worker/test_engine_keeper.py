@@ -10,7 +10,7 @@ import pytest
 from engine.protocol import DeviceLost, EngineLost
 from tests.worker.fake_engine import FakeEngine
 from worker.engine_keeper import EngineKeeper
-from worker.progress import Progress, Pulse
+from worker.progress import Progress, Sample
 
 
 class Builder:
@@ -128,7 +128,7 @@ def test_a_device_that_is_lost_over_a_build_is_not_tried_again() -> None:
 
 def test_a_rebuild_counts_as_a_long_step_so_that_one_without_end_is_noticed() -> None:
     progress = Progress()
-    seen: list[Pulse] = []
+    seen: list[Sample] = []
 
     def build() -> FakeEngine:
         seen.append(progress.sample())
@@ -137,5 +137,5 @@ def test_a_rebuild_counts_as_a_long_step_so_that_one_without_end_is_noticed() ->
     keeper = EngineKeeper(build, progress=progress)
     keeper.replace(Pauses())
 
-    assert seen == [Pulse(0, 0), Pulse(0, 5)]
-    assert progress.sample() == Pulse(1, 0)
+    assert seen == [Sample(0, 0), Sample(0, 5)]
+    assert progress.sample() == Sample(1, 0)

@@ -6,7 +6,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from worker.progress import HangDetector, Progress, Pulse
+from worker.progress import HangDetector, Progress, Sample
 
 
 def test_a_step_is_marked_while_it_goes_on() -> None:
@@ -17,7 +17,7 @@ def test_a_step_is_marked_while_it_goes_on() -> None:
         during = progress.sample()
     after = progress.sample()
 
-    assert [before, during, after] == [Pulse(0, 0), Pulse(0, 1), Pulse(1, 0)]
+    assert [before, during, after] == [Sample(0, 0), Sample(0, 1), Sample(1, 0)]
 
 
 def test_a_step_that_fails_has_ended_too() -> None:
@@ -26,10 +26,10 @@ def test_a_step_that_fails_has_ended_too() -> None:
     with pytest.raises(ValueError, match="broken"), progress.step():
         raise ValueError("broken")
 
-    assert progress.sample() == Pulse(1, 0)
+    assert progress.sample() == Sample(1, 0)
 
 
-def report(progress: Progress, pipe: Connection[Pulse, None]) -> None:
+def report(progress: Progress, pipe: Connection[Sample, None]) -> None:
     pipe.send(progress.sample())
 
 
@@ -46,7 +46,7 @@ def test_another_process_reads_it() -> None:
     ours.close()
     theirs.close()
 
-    assert found == Pulse(1, 5)
+    assert found == Sample(1, 5)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,6 @@ def test_a_hang_is_a_step_that_lasts_too_long(
 ) -> None:
     detector = HangDetector(max_step_seconds=10)
 
-    found = [detector.is_hung(Pulse(steps, patience), now=now) for steps, patience, now in samples]
+    found = [detector.is_hung(Sample(steps, patience), now=now) for steps, patience, now in samples]
 
     assert found == expected

@@ -12,6 +12,7 @@ from models.database import Database
 from models.settings import Settings
 from tests.cli.process import REPOSITORY
 from worker.__main__ import main
+from worker.connections import open_database
 
 
 @pytest.fixture
@@ -117,3 +118,13 @@ def test_the_process_ends_with_2_and_one_line(tmp_path: Path) -> None:
     assert worker.stdout == ""
     (line,) = worker.stderr.splitlines()
     assert line.startswith("headrace worker: bad settings: HEADRACE_LEASE_SECONDS")
+
+
+def test_what_the_database_was_before_its_start_no_worker_knows(
+    settings: Callable[..., Settings], database: Database
+) -> None:
+    """One that is started again in an outage shall not be the first to call the others dead."""
+    opened = open_database(settings(database_url=f"{database.engine.url}"))
+
+    assert opened.outage.is_near(30.0)
+    opened.close()

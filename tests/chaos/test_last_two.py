@@ -39,7 +39,7 @@ def test_the_last_two_complete_their_batch_once(
 
     def look_together(*given: Any) -> None:
         # Both have changed their job and none has committed: to each the other's seems to run.
-        together.wait(30)
+        together.wait(60)
         look_at_batches(*given)
 
     def publish(job: ClaimedJob) -> set[str]:

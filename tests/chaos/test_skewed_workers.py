@@ -63,7 +63,7 @@ def await_all(house: House, *workers: subprocess.Popen[bytes]) -> dict[int, str]
 def test_workers_whose_clocks_are_wrong_lose_no_lease_and_expire_nothing(
     make_house: Callable[..., House], tmp_path: Path
 ) -> None:
-    house = make_house(lease_seconds=4.0)
+    house = make_house(lease_seconds=5.0)
     ahead = FakedTime(tmp_path / "ahead", offset_seconds=HOUR)
     behind = FakedTime(tmp_path / "behind", offset_seconds=-HOUR)
     api = house.start_api()

@@ -21,9 +21,13 @@ from tests.services.postgres_server import PostgresServer
 
 
 @pytest.fixture
-def database(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    """A database that waits three seconds for the next statement."""
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that is made after this waits three seconds for the next statement."""
     monkeypatch.setattr(database_module, "_MAX_IDLE_SECONDS", 3)
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer) -> Iterator[Database]:
     url = postgres_server.create_database()
     found = Database(url)
     migrate(found)
@@ -44,7 +48,7 @@ def rename(database: Database, name: str) -> None:
         session.execute(update(Project).values(name=name))
 
 
-@pytest.mark.usefixtures("project_id")
+@pytest.mark.usefixtures("impatience", "project_id")
 def test_its_locks_hold_nobody_up_for_long_and_its_work_is_undone(database: Database) -> None:
     def stand_still() -> None:
         with database.transaction() as session:

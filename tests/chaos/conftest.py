@@ -12,10 +12,11 @@ import pytest
 
 from bench.byte_model import make_byte_model
 from models.database import Database
-from models.migrate import migrate
+from models.queue import JobQueue
 from tests.chaos.house import House, chaos_settings
 from tests.chaos.part import Cradle
 from tests.chaos.proxy import Proxy
+from tests.models.pipeline import Pipeline
 from tests.services.postgres_server import PostgresServer
 from tests.services.redis_server import LastingValkey
 
@@ -31,16 +32,6 @@ def cradle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cradle]:
     """Where parts come from."""
     with Cradle(tmp_path_factory.mktemp("cradle")) as found:
         yield found
-
-
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file, to be copied."""
-    path = tmp_path_factory.mktemp("migrated") / "headrace.db"
-    database = Database(f"sqlite:///{path}")
-    migrate(database)
-    database.close()
-    return path
 
 
 @pytest.fixture
@@ -106,6 +97,13 @@ def make_house(
 def house(make_house: Callable[..., House]) -> House:
     """A house with the settings of `chaos_settings`."""
     return make_house()
+
+
+@pytest.fixture
+def pipeline(database: Database, queue: JobQueue, redis_url: str, project_id: str) -> Iterator[Pipeline]:
+    """The way of jobs, with the steps of a worker done by hand in this process."""
+    with Pipeline(database, queue, redis_url, project_id) as found:
+        yield found
 
 
 @pytest.fixture

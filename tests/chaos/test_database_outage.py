@@ -17,10 +17,7 @@ def database_url(postgres_url: str) -> str:
     return postgres_url
 
 
-
-def test_what_cannot_be_stored_is_not_accepted(
-    house: House, postgres_proxy: Proxy, proxied_url: str
-) -> None:
+def test_what_cannot_be_stored_is_not_accepted(house: House, postgres_proxy: Proxy, proxied_url: str) -> None:
     house.start_worker()
     api = house.start_api(database_url=proxied_url)
     postgres_proxy.cut()

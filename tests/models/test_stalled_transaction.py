@@ -13,7 +13,6 @@ from models.database import Database
 from models.errors import DatabaseUnavailable
 from models.lease import renew
 from models.migrate import migrate
-from models.queue import JobQueue
 from models.tables.job import Job
 from models.tables.project import Project
 from tests.models.pipeline import Pipeline
@@ -34,12 +33,6 @@ def database(postgres_server: PostgresServer) -> Iterator[Database]:
     yield found
     found.close()
     postgres_server.drop_database(url)
-
-
-@pytest.fixture
-def pipeline(database: Database, queue: JobQueue, redis_url: str, project_id: str) -> Iterator[Pipeline]:
-    with Pipeline(database, queue, redis_url, project_id) as found:
-        yield found
 
 
 def rename(database: Database, name: str) -> None:

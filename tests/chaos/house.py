@@ -33,7 +33,7 @@ from tests.worker.waiting import eventually
 
 KEY = "a-key-for-chaos-tests"
 #: How long anything may take, on a machine that may be busy.
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 _LISTENING = re.compile(r'^\{.*"event": "listening".*\}$', re.MULTILINE)
 

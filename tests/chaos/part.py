@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from tests.cli.process import REPOSITORY
 
-_END_SECONDS = 60.0
+_END_SECONDS = 120.0
 
 
 class Part:

@@ -96,6 +96,16 @@ def any_redis_url(any_redis_server: RedisServer) -> str:
     return any_redis_server.url
 
 
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file, to be copied."""
+    path = tmp_path_factory.mktemp("migrated") / "headrace.db"
+    database = Database(f"sqlite:///{path}")
+    migrate(database)
+    database.close()
+    return path
+
+
 @pytest.fixture
 def database_url(tmp_path: Path) -> str:
     """An empty database."""

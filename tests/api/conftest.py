@@ -12,23 +12,11 @@ from pydantic import SecretStr
 
 from api.app import create_app
 from api.services import services
-from models.database import Database
-from models.migrate import migrate
 from models.settings import Settings
 from tests.api.client import Client
 from tests.api.worker import MODEL, HandWorker
 
 KEY = "a-key-for-tests-only"
-
-
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file, to be copied."""
-    path = tmp_path_factory.mktemp("migrated") / "headrace.db"
-    database = Database(f"sqlite:///{path}")
-    migrate(database)
-    database.close()
-    return path
 
 
 @pytest.fixture

@@ -12,9 +12,11 @@ import pytest
 
 from bench.byte_model import make_byte_model
 from models.database import Database
-from models.migrate import migrate
+from models.queue import JobQueue
 from tests.chaos.house import House, chaos_settings
 from tests.chaos.part import Cradle
+from tests.chaos.proxy import Proxy
+from tests.models.pipeline import Pipeline
 from tests.services.postgres_server import PostgresServer
 from tests.services.redis_server import LastingValkey
 
@@ -32,16 +34,6 @@ def cradle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cradle]:
         yield found
 
 
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file, to be copied."""
-    path = tmp_path_factory.mktemp("migrated") / "headrace.db"
-    database = Database(f"sqlite:///{path}")
-    migrate(database)
-    database.close()
-    return path
-
-
 @pytest.fixture
 def sqlite_url(migrated_file: Path, tmp_path: Path) -> str:
     """A migrated SQLite database without any row."""
@@ -57,10 +49,33 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.drop_database(url)
 
 
+@pytest.fixture(params=["sqlite_url", "postgres_url"])
+def any_database_url(request: pytest.FixtureRequest) -> str:
+    """A database of each kind in turn, without any row."""
+    return str(request.getfixturevalue(request.param))
+
+
 @pytest.fixture
 def database_url(sqlite_url: str) -> str:
     """The database of `house`; a module, class or test may give another."""
     return sqlite_url
+
+
+@pytest.fixture
+def postgres_proxy(
+    postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Proxy]:
+    """A way to the PostgreSQL of `postgres_url` on which replies get lost, or that is cut."""
+    # Clients look for a socket of this name in the folder that is their host.
+    path = tmp_path_factory.mktemp("pg") / postgres_server.socket.name
+    with Proxy(postgres_server.socket, path) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxied_url(postgres_url: str, postgres_proxy: Proxy) -> str:
+    """The database of `postgres_url`, by way of `postgres_proxy`."""
+    return f"{postgres_url.partition('?')[0]}?host={postgres_proxy.path.parent}"
 
 
 @pytest.fixture
@@ -82,6 +97,13 @@ def make_house(
 def house(make_house: Callable[..., House]) -> House:
     """A house with the settings of `chaos_settings`."""
     return make_house()
+
+
+@pytest.fixture
+def pipeline(database: Database, queue: JobQueue, redis_url: str, project_id: str) -> Iterator[Pipeline]:
+    """The way of jobs, with the steps of a worker done by hand in this process."""
+    with Pipeline(database, queue, redis_url, project_id) as found:
+        yield found
 
 
 @pytest.fixture

@@ -37,8 +37,10 @@ def main() -> None:
             answer = {"exit_code": os.waitstatus_to_exitcode(status)}
         print(json.dumps(answer), flush=True)
     for pid in alive:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        # Each leads a group, once it has come so far.
+        for kill in (os.killpg, os.kill):
+            with suppress(ProcessLookupError):
+                kill(pid, signal.SIGKILL)
 
 
 def _import_roles() -> Mapping[str, Callable[[], int | None]]:

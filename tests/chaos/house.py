@@ -33,7 +33,7 @@ from tests.worker.waiting import eventually
 
 KEY = "a-key-for-chaos-tests"
 #: How long anything may take, on a machine that may be busy.
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 _LISTENING = re.compile(r'^\{.*"event": "listening".*\}$', re.MULTILINE)
 
@@ -124,11 +124,14 @@ class House:
 
     def ask(self, api: Api, count: int = 1, *, marks: str = "", **values: Any) -> list[str]:
         """Hand in a list, which must be accepted, and return the ids of its jobs in order."""
-        texts = [self.prompt(marks) for _ in range(count)]
+        return self.ask_each(api, [marks] * count, **values)
+
+    def ask_each(self, api: Api, marks: Sequence[str], **values: Any) -> list[str]:
+        """As `ask`, with a request for each of these markers."""
+        texts = [self.prompt(mark) for mark in marks]
         batch = api.submit({"requests": [self.body(text, **values) for text in texts]})
         with self.database.reading() as session:
             ids = session.scalars(select(Job.id).where(Job.batch_id == batch["id"]).order_by(Job.line)).all()
-        assert len(ids) == count
         self.asked |= dict(zip(ids, texts, strict=True))
         return list(ids)
 
@@ -192,6 +195,12 @@ class House:
     def entries(self) -> int:
         """Entries in Redis, delivered or not."""
         return sum(self.queue.depth(self.settings.served_name, lane) for lane in Lane)
+
+    def num_pending(self) -> int:
+        """Entries that a worker has read and not acknowledged."""
+        with closing(self.redis()) as client:
+            streams = client.scan_iter("*:s:*", _type="stream")
+            return sum(group["pending"] for stream in streams for group in client.xinfo_groups(stream))
 
     def redis(self) -> Redis:
         """A plain client, to look at keys behind Headrace's back."""

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from tests.cli.process import REPOSITORY
 
-_END_SECONDS = 60.0
+_END_SECONDS = 120.0
 
 
 class Part:
@@ -79,6 +79,8 @@ class Cradle:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                # Ctrl-C is for pytest: the cradle sees its stdin end, and ends all that came out of it.
+                start_new_session=True,
             )
 
     def start(self, role: str, *, folder: Path, log: Path, environment: Mapping[str, str]) -> Part:

@@ -11,16 +11,14 @@ import pytest
 from models.job_error import JobError
 from models.publication import MAX_RETRIES
 from models.tables.job import FINAL_STATUSES, JobResult, JobStatus
-from tests.chaos.asking import ask_each
 from tests.chaos.house import House
 
 ENDED = {JobStatus.SUCCEEDED, JobStatus.FAILED}
 
 
-@pytest.fixture(params=["sqlite_url", "postgres_url"])
-def database_url(request: pytest.FixtureRequest) -> str:
-    found: str = request.getfixturevalue(request.param)
-    return found
+@pytest.fixture
+def database_url(any_database_url: str) -> str:
+    return any_database_url
 
 
 @pytest.fixture
@@ -36,7 +34,7 @@ def result_of(house: House, job_id: str) -> JobResult:
 
 def test_one_answer_that_no_database_can_hold_spoils_none_of_31(house: House) -> None:
     marks = [""] * 20 + ["[nul]"] + [""] * 11
-    ids = ask_each(house, house.start_api(), marks, logprobs=1)
+    ids = house.ask_each(house.start_api(), marks, logprobs=1)
     house.start_worker()
 
     house.check()
@@ -49,7 +47,7 @@ def test_one_answer_that_no_database_can_hold_spoils_none_of_31(house: House) ->
 
 def test_an_answer_that_never_comes_is_asked_for_again_and_shifts_no_other(house: House) -> None:
     marks = ["", "[reorder][tokens:2]", "", "[drop]", *[""] * 4]
-    ids = ask_each(house, house.start_api(), marks, max_tokens=4)
+    ids = house.ask_each(house.start_api(), marks, max_tokens=4)
     house.start_worker()
 
     house.check(may_end=ENDED)
@@ -62,7 +60,7 @@ def test_an_answer_that_never_comes_is_asked_for_again_and_shifts_no_other(house
 
 def die_of_one_in_32(house: House) -> None:
     marks = ["[slow:0.5]"] * 21 + ["[abort]"] + ["[slow:0.5]"] * 10
-    ids = ask_each(house, house.start_api(), marks)
+    ids = house.ask_each(house.start_api(), marks)
     num_crashes = 0
     worker = house.start("worker")
     while not house.statuses(ids).keys() <= FINAL_STATUSES:

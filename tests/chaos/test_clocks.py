@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from models.database import Database
 from models.dispatch import Dispatcher
 from models.fleet import Fleet, WorkerCard
 from models.ids import new_id
-from models.queue import JobQueue
 from models.signals import Signals
 from models.tables.job import Lane
 from tests.chaos.faked_time import FakedTime
@@ -34,12 +32,6 @@ def clock(tmp_path: Path) -> FakedTime:
 def redis_url(clock: FakedTime) -> Iterator[str]:
     with ValkeyServer(environment=clock.environment) as server:
         yield server.url
-
-
-@pytest.fixture
-def pipeline(database: Database, queue: JobQueue, redis_url: str, project_id: str) -> Iterator[Pipeline]:
-    with Pipeline(database, queue, redis_url, project_id) as found:
-        yield found
 
 
 def entry_ids(pipeline: Pipeline, redis_url: str) -> list[tuple[int, int]]:

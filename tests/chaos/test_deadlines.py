@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from models.database import Database
-from models.queue import JobQueue
 from models.tables.job import JobResult
 from tests.models.pipeline import Pipeline
 
@@ -15,12 +11,6 @@ from tests.models.pipeline import Pipeline
 @pytest.fixture
 def database_url(any_database_url: str) -> str:
     return any_database_url
-
-
-@pytest.fixture
-def pipeline(database: Database, queue: JobQueue, redis_url: str, project_id: str) -> Iterator[Pipeline]:
-    with Pipeline(database, queue, redis_url, project_id) as found:
-        yield found
 
 
 def test_a_job_whose_worker_is_lost_past_its_deadline_expires_once_and_a_late_answer_is_discarded(

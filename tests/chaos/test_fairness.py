@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 
-from models.database import Database
-from models.queue import JobQueue
 from models.settings import Settings
 from models.tables.job import Job, JobStatus, Lane
 from tests.models.pipeline import Pipeline
@@ -22,12 +19,6 @@ NUM_WINDOWS: int = Settings.model_fields["dispatch_windows"].default
 @pytest.fixture
 def database_url(any_database_url: str) -> str:
     return any_database_url
-
-
-@pytest.fixture
-def pipeline(database: Database, queue: JobQueue, redis_url: str, project_id: str) -> Iterator[Pipeline]:
-    with Pipeline(database, queue, redis_url, project_id) as found:
-        yield found
 
 
 class Mill:

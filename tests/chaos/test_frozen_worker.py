@@ -21,8 +21,8 @@ class TestFrozen:
         return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url"))
 
     def test_of_a_worker_frozen_past_its_leases_nothing_counts_any_more(self, house: House) -> None:
-        # It has computed, and stands still before it can say so.
-        frozen = house.start_worker(fail="compute_after_step:sleep=3:once")
+        # It has computed, and waits until it is made to stand still.
+        frozen = house.start_worker(fail="compute_after_step:sleep=6:once")
         api = house.start_api()
         ids = house.ask(api)
         house.await_hit("compute_after_step")

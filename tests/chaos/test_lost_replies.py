@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.chaos.house import House
+from tests.chaos.house import PATIENCE_SECONDS, House
 from tests.chaos.proxy import Proxy
-from tests.services.postgres_server import PostgresServer
 from tests.services.redis_server import ValkeyServer
 
 
@@ -20,11 +19,12 @@ def valkey_proxy(valkey_server: ValkeyServer) -> Iterator[Proxy]:
 
 
 def test_an_entry_whose_reply_was_lost_is_not_added_twice(house: House, valkey_proxy: Proxy) -> None:
+    house.start_worker()
     api = house.start_api(redis_url=f"unix://{valkey_proxy.path}")
+    # Known to hold all that was published, so that accept publishes by itself.
+    house.queue.begin_epoch(house.settings.served_name)
     lost = valkey_proxy.lose_reply(rb"XADD")
 
-    # As soon as Valkey holds an entry, the API may believe so.
-    house.start_worker()
     ids = house.ask(api)
 
     assert lost.is_set()
@@ -51,13 +51,15 @@ def test_a_second_entry_of_a_job_is_dropped(house: House) -> None:
 
 
 def test_entries_whose_delivery_was_lost_come_again_and_the_others_go_on(
-    house: House, valkey_proxy: Proxy
+    make_house: Callable[..., House], valkey_proxy: Proxy
 ) -> None:
+    # The others are done before it is over.
+    house = make_house(lease_seconds=6.0)
     house.start_worker(redis_url=f"unix://{valkey_proxy.path}")
     api = house.start_api()
     lost = valkey_proxy.lose_reply(rb"XREADGROUP", holding=b"job_")
     ghosts = house.ask(api)
-    assert lost.wait(30)
+    assert lost.wait(PATIENCE_SECONDS)
 
     others = house.ask(api, 5)
     house.finish(others)
@@ -75,48 +77,43 @@ class TestCommit:
     def database_url(self, postgres_url: str) -> str:
         return postgres_url
 
-    @pytest.fixture
-    def proxy(
-        self, postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory
-    ) -> Iterator[Proxy]:
-        # Clients look for a socket of this name in the folder that is their host.
-        folder = tmp_path_factory.mktemp("pg")
-        with Proxy(postgres_server.socket, folder / postgres_server.socket.name) as proxy:
-            yield proxy
-
-    @staticmethod
-    def _through(proxy: Proxy, house: House) -> str:
-        return f"{house.settings.sql_url.partition('?')[0]}?host={proxy.path.parent}"
-
-    def test_a_result_that_was_stored_is_not_computed_again(self, house: House, proxy: Proxy) -> None:
-        house.start_worker(database_url=self._through(proxy, house))
+    def test_a_result_that_was_stored_is_not_computed_again(
+        self, house: House, postgres_proxy: Proxy, proxied_url: str
+    ) -> None:
+        house.start_worker(database_url=proxied_url)
         api = house.start_api()
-        lost = proxy.lose_reply(rb"INSERT INTO job_results.*COMMIT")
+        lost = postgres_proxy.lose_reply(rb"INSERT INTO job_results.*COMMIT")
 
         ids = house.ask(api, 3)
 
-        assert lost.wait(30)
+        assert lost.wait(PATIENCE_SECONDS)
         house.check()
         assert house.num_runs(ids) == [1] * 3
         assert {(job.attempt, job.token) for job in house.jobs(ids)} == {(1, 1)}
 
-    def test_a_claim_that_the_worker_does_not_know_of_runs_out(self, house: House, proxy: Proxy) -> None:
-        house.start_worker(database_url=self._through(proxy, house))
+    def test_a_claim_that_the_worker_does_not_know_of_runs_out(
+        self, make_house: Callable[..., House], postgres_proxy: Proxy, proxied_url: str
+    ) -> None:
+        # As long, a worker may be silent without being called dead.
+        house = make_house(lease_seconds=5.0)
+        house.start_worker(database_url=proxied_url)
         api = house.start_api()
-        lost = proxy.lose_reply(rb"INSERT INTO windows.*COMMIT")
+        lost = postgres_proxy.lose_reply(rb"INSERT INTO windows.*COMMIT")
 
         ids = house.ask(api, 3)
 
-        assert lost.wait(30)
+        assert lost.wait(PATIENCE_SECONDS)
         house.check()
         assert house.num_runs(ids) == [1] * 3
         # Its worker lives, so that nobody is blamed.
         assert {(job.attempt, job.isolation) for job in house.jobs(ids)} == {(2, 0)}
 
-    def test_a_client_that_was_told_to_come_again_finds_its_job(self, house: House, proxy: Proxy) -> None:
+    def test_a_client_that_was_told_to_come_again_finds_its_job(
+        self, house: House, postgres_proxy: Proxy, proxied_url: str
+    ) -> None:
         house.start_worker()
-        api = house.start_api(database_url=self._through(proxy, house))
-        lost = proxy.lose_reply(rb"INSERT INTO job_requests.*COMMIT")
+        api = house.start_api(database_url=proxied_url)
+        lost = postgres_proxy.lose_reply(rb"INSERT INTO job_requests.*COMMIT")
         text = house.prompt()
 
         first = house.post(api, text, **{"Idempotency-Key": "mill"})

@@ -15,10 +15,9 @@ from models.validation import read_submission
 from tests.chaos.house import House
 
 
-@pytest.fixture(params=["sqlite_url", "postgres_url"])
-def database_url(request: pytest.FixtureRequest) -> str:
-    found: str = request.getfixturevalue(request.param)
-    return found
+@pytest.fixture
+def database_url(any_database_url: str) -> str:
+    return any_database_url
 
 
 def expand_schema(house: House) -> None:

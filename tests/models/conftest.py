@@ -18,16 +18,6 @@ from tests.services.postgres_server import PostgresServer
 
 
 @pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file, to be copied."""
-    path = tmp_path_factory.mktemp("migrated") / "headrace.db"
-    database = Database(f"sqlite:///{path}")
-    migrate(database)
-    database.close()
-    return path
-
-
-@pytest.fixture(scope="session")
 def migrated_postgres(postgres_server: PostgresServer) -> Iterator[Database]:
     """A migrated PostgreSQL database, to be emptied before each test."""
     database = Database(postgres_server.create_database())

@@ -21,6 +21,7 @@ def test_a_job_is_found_with_its_texts(pipeline: Pipeline, store: JobStore) -> N
     finished = store.find(pipeline.project_id, job_id)
 
     assert (queued.job.status, queued.result, queued.window) == ("queued", None, None)
+    assert queued.request is not None
     assert queued.request.metadata_text == '{"a":"b"}'
     assert finished.job.status == "succeeded"
     assert finished.result is not None

@@ -175,7 +175,7 @@ def test_who_waited_long_for_the_lock_of_sqlite_rescues_nobody(
             now(session)
             clock.was_asked.clear()
             rescuing = pool.submit(rescue, database, silent_seconds=30, backoff=Backoff(0))
-            assert clock.was_asked.wait(30)
+            assert clock.was_asked.wait(60)
             clock.seconds += 20
 
         assert rescuing.result() == []

@@ -13,7 +13,6 @@ from models.database import Database
 from models.errors import DatabaseUnavailable
 from models.lease import renew
 from models.migrate import migrate
-from models.queue import JobQueue
 from models.tables.job import Job
 from models.tables.project import Project
 from tests.models.pipeline import Pipeline
@@ -21,9 +20,13 @@ from tests.services.postgres_server import PostgresServer
 
 
 @pytest.fixture
-def database(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    """A database that waits three seconds for the next statement."""
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that is made after this waits three seconds for the next statement."""
     monkeypatch.setattr(database_module, "_MAX_IDLE_SECONDS", 3)
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer) -> Iterator[Database]:
     url = postgres_server.create_database()
     found = Database(url)
     migrate(found)
@@ -32,19 +35,13 @@ def database(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -
     postgres_server.drop_database(url)
 
 
-@pytest.fixture
-def pipeline(database: Database, queue: JobQueue, redis_url: str, project_id: str) -> Iterator[Pipeline]:
-    with Pipeline(database, queue, redis_url, project_id) as found:
-        yield found
-
-
 def rename(database: Database, name: str) -> None:
     with database.transaction() as session:
         session.execute(text("SET LOCAL lock_timeout = '20s'"))
         session.execute(update(Project).values(name=name))
 
 
-@pytest.mark.usefixtures("project_id")
+@pytest.mark.usefixtures("impatience", "project_id")
 def test_its_locks_hold_nobody_up_for_long_and_its_work_is_undone(database: Database) -> None:
     def stand_still() -> None:
         with database.transaction() as session:

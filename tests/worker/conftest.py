@@ -11,7 +11,6 @@ import pytest
 from engine.token_bytes import TokenBytes as MappedBytes
 from engine.tokenizer import Tokenizer
 from models.database import Database
-from models.migrate import migrate
 from models.queue import JobQueue
 from tests.engine.tiny_model import make_tiny_model, train_tokenizer
 from tests.models.pipeline import Pipeline as Backlog
@@ -19,16 +18,6 @@ from tests.worker.job_examples import same_rooms
 from tests.worker.lease_book import LeaseBook
 from worker.logprob_body import TokenBytes
 from worker.pipeline import Pipeline
-
-
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file, to be copied."""
-    path = tmp_path_factory.mktemp("migrated") / "headrace.db"
-    database = Database(f"sqlite:///{path}")
-    migrate(database)
-    database.close()
-    return path
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 def main() -> None:
     # Imported here: the heartbeat process imports this module again, and must stay without torch.
+    from bench.spare_fork import SpareFork
     from engine.checkpoint import locate_checkpoint
     from engine.protocol import EngineOutput, EngineRequest
     from engine.tokenizer import Tokenizer
@@ -50,18 +51,7 @@ def main() -> None:
         with patch("worker.window_reader.MAX_BLOCK_SECONDS", 0.2):
             return program.main(prepare)
 
-    crashes = Path(os.environ["CRASHES"])
-    while True:
-        pid = os.fork()
-        if pid == 0:
-            os._exit(live())
-        signal.signal(signal.SIGTERM, lambda *_, pid=pid: os.kill(pid, signal.SIGTERM))
-        _, status = os.waitpid(pid, 0)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if not os.WIFSIGNALED(status):
-            os._exit(os.waitstatus_to_exitcode(status))
-        with crashes.open("a") as lines:
-            lines.write(f"{os.WTERMSIG(status)}\n")
+    os._exit(SpareFork(live, Path(os.environ["CRASHES"])).run())
 
 
 if __name__ == "__main__":

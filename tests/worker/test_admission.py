@@ -122,13 +122,13 @@ def test_a_waiting_thread_is_woken_by_room() -> None:
 
     def wait() -> None:
         waits.set()
-        found.append(admission.wait(30))
+        found.append(admission.wait(60))
 
     thread = threading.Thread(target=wait)
     thread.start()
-    waits.wait(10)
+    waits.wait(60)
     admission.settle(same_rooms(1, 10))
-    thread.join(10)
+    thread.join(60)
 
     assert found == [open_to_all(1, 10)]
 
@@ -139,13 +139,13 @@ def test_a_thread_that_waits_for_the_other_lanes_is_woken_by_their_room() -> Non
 
     def wait() -> None:
         waits.set()
-        found.append(admission.wait(30, others_seconds=30))
+        found.append(admission.wait(60, others_seconds=60))
 
     thread = threading.Thread(target=wait)
     thread.start()
-    waits.wait(10)
+    waits.wait(60)
     admission.settle(same_rooms(1, 10))
-    thread.join(10)
+    thread.join(60)
 
     assert found == [open_to_all(1, 10)]
 
@@ -155,12 +155,12 @@ def test_two_threads_keep_one_account() -> None:
     together = threading.Barrier(2)
 
     def feed() -> None:
-        together.wait(10)
+        together.wait(60)
         for cost in range(4, 404):
             admission.reserve(job(f"job_{cost}", cost))
 
     def settle() -> None:
-        together.wait(10)
+        together.wait(60)
         for _ in range(400):
             admission.settle(same_rooms(1000, 10**6))
 
@@ -168,7 +168,7 @@ def test_two_threads_keep_one_account() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
 
     assert admission.wait(0) == open_to_all(600, 10**6 - 200 * 407)
 

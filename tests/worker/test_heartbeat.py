@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from threading import Timer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from tests.models.pipeline import Pipeline as Backlog
 from tests.services.redis_server import ValkeyServer
 from tests.worker.lease_holder import hold
 from tests.worker.waiting import eventually
-from worker.heartbeat import Heart, Hold, Stop, process_state
+from worker.heartbeat import Heart, Hold, Lost, Message, Stop, process_state
 from worker.progress import Progress
 
 LEASE_SECONDS = 0.8
@@ -121,11 +122,17 @@ def test_a_worker_lives_whatever_keeps_its_leases_from_it(
     def fail(*_: object, **__: object) -> None:
         raise DatabaseUnavailable("a lock was not to be had")
 
+    def stop_once_alive(pipe: Connection[Message, Lost]) -> None:
+        try:
+            eventually(fleet.alive)
+        finally:
+            pipe.send(Stop())
+
     monkeypatch.setattr("worker.heartbeat.renew", fail)
     ours, theirs = Pipe()
     with ours, theirs:
         ours.send(Hold((case.claimed.held,)))
-        Timer(2.0, lambda: ours.send(Stop())).start()
+        Thread(target=stop_once_alive, args=(ours,)).start()
         Heart(case.settings, "w1", theirs, Progress()).run()
 
     assert [worker.id for worker in fleet.alive()] == ["w1"]

@@ -70,7 +70,7 @@ class Desk:
             yield
         finally:
             self.pipeline.stopping.set()
-            thread.join(30)
+            thread.join(60)
 
     def depth(self) -> int:
         return self.backlog.queue.depth(MODEL, Lane.STANDARD)
@@ -103,7 +103,7 @@ def test_jobs_are_claimed_held_and_passed_on_in_order(desk: Desk) -> None:
     desk.backlog.accept(3, depth=10)
 
     with desk.running():
-        passed_on = [desk.pipeline.ready.get(timeout=20) for _ in range(3)]
+        passed_on = [desk.pipeline.ready.get(timeout=60) for _ in range(3)]
 
     rows = desk.backlog.jobs()
     assert [found.job.id for found in passed_on] == [row.id for row in rows]
@@ -118,7 +118,7 @@ def test_no_more_are_taken_than_the_engine_has_seats(desk: Desk) -> None:
     desk.backlog.accept(10, depth=10)
 
     with desk.running():
-        first = [desk.pipeline.ready.get(timeout=20) for _ in range(4)]
+        first = [desk.pipeline.ready.get(timeout=60) for _ in range(4)]
         opening = desk.pipeline.admission.wait(0)
         assert opening is not None
         assert opening.lanes == (Lane.INTERACTIVE,)
@@ -126,7 +126,7 @@ def test_no_more_are_taken_than_the_engine_has_seats(desk: Desk) -> None:
 
         # Two of them have arrived in the engine and the other two are done.
         desk.pipeline.admission.settle(same_rooms(2, 4000), first)
-        second = [desk.pipeline.ready.get(timeout=20) for _ in range(2)]
+        second = [desk.pipeline.ready.get(timeout=60) for _ in range(2)]
 
     assert len({found.job.id for found in first + second}) == 6
     assert len(desk.jobs("running")) == 6
@@ -137,7 +137,7 @@ def test_a_second_entry_of_a_job_is_dropped(desk: Desk) -> None:
     desk.backlog.queue.append(MODEL, Lane.STANDARD, [Ticket(job_id, 10)])
 
     with desk.running():
-        desk.pipeline.ready.get(timeout=20)
+        desk.pipeline.ready.get(timeout=60)
         eventually(lambda: desk.depth() == 1)
         desk.backlog.queue.append(MODEL, Lane.BULK, [Ticket(job_id, 10)])
         eventually(lambda: desk.backlog.queue.depth(MODEL, Lane.BULK) == 0)
@@ -152,7 +152,7 @@ def test_a_cancelled_job_is_dropped(desk: Desk) -> None:
     JobStore(desk.backlog.database).cancel(desk.backlog.project_id, cancelled)
 
     with desk.running():
-        assert desk.pipeline.ready.get(timeout=20).job.id == other
+        assert desk.pipeline.ready.get(timeout=60).job.id == other
         eventually(lambda: desk.depth() == 1)
 
     assert desk.pipeline.ready.empty()
@@ -177,7 +177,7 @@ def test_an_overdue_job_expires_and_its_poller_is_told(desk: Desk, valkey_server
             told.set()
 
     with listening(valkey_server, Signal.DONE, hear), desk.running():
-        assert told.wait(20)
+        assert told.wait(60)
 
     assert desk.backlog.job(job_id).status == "expired"
     assert desk.depth() == 0
@@ -188,8 +188,8 @@ def test_a_prompt_over_the_context_is_refused_and_the_others_go_on(desk: Desk) -
     desk.rewrite(refused, prompt="grind corn " * 50)
 
     with desk.running():
-        found = desk.pipeline.ready.get(timeout=20)
-        event = desk.pipeline.events.get(timeout=20)
+        found = desk.pipeline.ready.get(timeout=60)
+        event = desk.pipeline.events.get(timeout=60)
 
     assert found.job.id == other
     assert isinstance(event, Refused)
@@ -230,7 +230,7 @@ def test_goes_on_when_redis_is_back(desk: Desk, monkeypatch: pytest.MonkeyPatch)
     job_id = desk.backlog.accept(depth=10)
 
     with desk.running():
-        assert desk.pipeline.ready.get(timeout=20).job.id == job_id
+        assert desk.pipeline.ready.get(timeout=60).job.id == job_id
 
 
 def test_goes_on_when_the_database_is_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,9 +248,9 @@ def test_goes_on_when_the_database_is_back(desk: Desk, monkeypatch: pytest.Monke
     first = desk.backlog.accept(depth=10)
 
     with desk.running():
-        assert was_lost.wait(20)
+        assert was_lost.wait(60)
         second = desk.backlog.accept(depth=10)
-        assert desk.pipeline.ready.get(timeout=20).job.id == second
+        assert desk.pipeline.ready.get(timeout=60).job.id == second
 
     # Its entry was read and not claimed: it is found by its idle time.
     assert desk.backlog.job(first).status == "queued"
@@ -266,15 +266,15 @@ def test_suspects_are_taken_without_the_queue_and_before_anybody_else(desk: Desk
     free = desk.backlog.accept(depth=10)
 
     with desk.running():
-        first = desk.pipeline.ready.get(timeout=20)
+        first = desk.pipeline.ready.get(timeout=60)
         # It is alone until it has ended.
         assert (first.job.id, len(desk.pipeline.leases.all())) == (suspects[0], 1)
         desk.pipeline.admission.settle(same_rooms(4, 4000), [first])
         pipeline.leases.release([first.job.held])
-        others = [desk.pipeline.ready.get(timeout=20)]
+        others = [desk.pipeline.ready.get(timeout=60)]
         desk.pipeline.admission.settle(same_rooms(4, 4000), [others[0]])
         pipeline.leases.release([others[0].job.held])
-        others.append(desk.pipeline.ready.get(timeout=20))
+        others.append(desk.pipeline.ready.get(timeout=60))
 
     assert {found.job.id for found in others} == {suspects[1], free}
 
@@ -292,7 +292,7 @@ def test_an_error_that_nobody_foresaw_is_endured(desk: Desk, monkeypatch: pytest
     job_id = desk.backlog.accept(depth=10)
 
     with capture_logs() as logs, desk.running():
-        assert desk.pipeline.ready.get(timeout=20).job.id == job_id
+        assert desk.pipeline.ready.get(timeout=60).job.id == job_id
 
     assert [line["event"] for line in logs].count("intake_failed") == 5
 
@@ -312,7 +312,7 @@ def test_an_error_that_comes_again_and_again_ends_intake(desk: Desk, monkeypatch
 def fill_with_bulk(desk: Desk) -> list[ReadyJob]:
     """Four bulk jobs have every seat; more of them wait in Redis."""
     desk.backlog.accept(8, depth=10, lane=Lane.BULK)
-    taken = [desk.pipeline.ready.get(timeout=20) for _ in range(4)]
+    taken = [desk.pipeline.ready.get(timeout=60) for _ in range(4)]
     desk.pipeline.admission.settle({**same_rooms(4, 4000), Lane.BULK: Room(0, 0)}, taken)
     return taken
 
@@ -321,7 +321,7 @@ def test_an_urgent_job_is_taken_although_every_seat_is(desk: Desk) -> None:
     with desk.running():
         bulk = fill_with_bulk(desk)
         urgent = desk.backlog.accept(depth=10, lane=Lane.INTERACTIVE)
-        found = desk.pipeline.ready.get(timeout=20)
+        found = desk.pipeline.ready.get(timeout=60)
 
     assert found.job.id == urgent
     assert {one.job.lane for one in bulk} == {Lane.BULK}
@@ -345,7 +345,7 @@ def test_urgent_jobs_are_looked_for_and_never_waited_for(desk: Desk, monkeypatch
     monkeypatch.setattr(WindowReader, "take", take)
     with desk.running():
         fill_with_bulk(desk)
-        assert looked.wait(20)
+        assert looked.wait(60)
 
     assert set(asleep) == {tuple(Lane)}
 
@@ -359,7 +359,7 @@ def test_a_seat_that_comes_free_is_filled_at_once_although_urgent_jobs_are_looke
     with desk.running():
         fill_with_bulk(desk)
         desk.pipeline.admission.settle(same_rooms(1, 4000))
-        found = desk.pipeline.ready.get(timeout=20)
+        found = desk.pipeline.ready.get(timeout=60)
         desk.pipeline.stopping.set()
         desk.pipeline.admission.settle(same_rooms(4, 4000))
 

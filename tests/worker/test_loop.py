@@ -389,7 +389,7 @@ def test_an_urgent_job_ends_while_the_others_have_every_seat(pipeline: Pipeline)
 
     with running(pipeline, engine, drain_seconds=0) as events:
         fill_with_bulk(pipeline, engine)
-        opening = pipeline.admission.wait(30)
+        opening = pipeline.admission.wait(60)
         feed(pipeline, ready("urgent", num_steps=3, lane=Lane.INTERACTIVE))
         eventually(ended(events, "urgent"))
 

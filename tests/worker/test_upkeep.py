@@ -22,16 +22,22 @@ from worker.upkeep import Upkeep
 
 
 @pytest.fixture
-def upkeep(backlog: Backlog, redis_url: str) -> Iterator[Upkeep]:
+def make_upkeep(backlog: Backlog, redis_url: str) -> Iterator[Callable[[float], Upkeep]]:
+    """Makes the upkeep of a worker, given the length of a lease in seconds."""
     signals = Signals(redis_url, "test")
-    yield Upkeep(
+    yield lambda lease_seconds: Upkeep(
         database=backlog.database,
         consumer=backlog.consumer("w1"),
         dispatcher=backlog.dispatcher(),
         signals=signals,
-        lease_seconds=0.2,
+        lease_seconds=lease_seconds,
     )
     signals.close()
+
+
+@pytest.fixture
+def upkeep(make_upkeep: Callable[[float], Upkeep]) -> Upkeep:
+    return make_upkeep(0.2)
 
 
 @contextmanager
@@ -78,21 +84,13 @@ def test_entries_of_a_consumer_that_died_before_its_claim_are_published_anew(
 
 
 def test_what_a_consumer_that_is_gone_has_read_is_published_anew_whatever_the_clock_of_redis_says(
-    backlog: Backlog, redis_url: str
+    backlog: Backlog, make_upkeep: Callable[[float], Upkeep]
 ) -> None:
     job_id = backlog.accept(depth=10)
     assert backlog.consumer("dead").read({Lane.STANDARD: 1})
-    signals = Signals(redis_url, "test")
-    # Nothing is ever idle for so long, as after a clock that was set back.
-    upkeep = Upkeep(
-        database=backlog.database,
-        consumer=backlog.consumer("w1"),
-        dispatcher=backlog.dispatcher(),
-        signals=signals,
-        lease_seconds=3600,
-    )
 
-    with running(upkeep):
+    # Nothing is ever idle for so long, as after a clock that was set back.
+    with running(make_upkeep(3600)):
         reader = backlog.consumer("w2")
         found: list[str] = []
 
@@ -102,12 +100,15 @@ def test_what_a_consumer_that_is_gone_has_read_is_published_anew_whatever_the_cl
 
         eventually(look)
 
-    signals.close()
     assert found == [job_id]
     assert backlog.queue.depth(MODEL, Lane.STANDARD) == 1
 
 
-def test_entries_that_somebody_keeps_alive_stay(backlog: Backlog, upkeep: Upkeep) -> None:
+def test_entries_that_somebody_keeps_alive_stay(
+    backlog: Backlog, make_upkeep: Callable[[float], Upkeep]
+) -> None:
+    # Longer than two threads and a server keep each other waiting.
+    upkeep = make_upkeep(2.0)
     job_id = backlog.accept(depth=10)
     alive = backlog.consumer("alive")
     Fleet(backlog.database).join(WorkerCard("alive", "host", 1, MODEL, 64, "cpu", "0"))
@@ -122,7 +123,7 @@ def test_entries_that_somebody_keeps_alive_stay(backlog: Backlog, upkeep: Upkeep
     beater = threading.Thread(target=beat)
     beater.start()
     looked = threading.Event()
-    upkeep.also(1.3, lambda: looked.set() if beats else None)
+    upkeep.also(3.3, lambda: looked.set() if beats else None)
     with running(upkeep):
         assert looked.wait(60)
     done.set()

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from models.database import Database
-from models.queue import JobQueue
 from models.tables.job import JobStatus
 from tests.chaos.run.history import begin_history, read_history
 from tests.models.pipeline import Pipeline
@@ -19,10 +15,9 @@ def database_url(any_database_url: str) -> str:
 
 
 @pytest.fixture
-def pipeline(database: Database, queue: JobQueue, redis_url: str, project_id: str) -> Iterator[Pipeline]:
-    begin_history(database)
-    with Pipeline(database, queue, redis_url, project_id) as found:
-        yield found
+def pipeline(pipeline: Pipeline) -> Pipeline:
+    begin_history(pipeline.database)
+    return pipeline
 
 
 def test_it_holds_every_change_of_status_and_token(pipeline: Pipeline) -> None:

@@ -33,5 +33,7 @@ def ls(
         return
     if page["data"]:
         typer.echo(job_table(page["data"], now=datetime.now(UTC)))
+    else:
+        typer.echo("no job matches", err=True)
     if page["has_more"]:
         typer.echo(f"there are more: --after {page['last_id']}", err=True)

@@ -36,6 +36,8 @@ def retry(
         if by_filter:
             # All are looked up first: a batch that is retried changes while it is listed.
             job_ids = list(_failed(client, {"status": "failed", "code": code, "batch_id": batch}))
+            if not job_ids:
+                typer.echo("no failed job matches", err=True)
         for job_id in job_ids or ():
             try:
                 job = client.post(f"jobs/{job_id}/retry")

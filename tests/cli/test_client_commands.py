@@ -192,6 +192,17 @@ def test_failed_jobs_are_retried_one_by_one_and_by_their_code(run: Run, house: S
         run("cancel", job_id)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["ls", "--status", "failed", "--code", "poison"], "no job matches\n"),
+        (["retry", "--code", "poison"], "no failed job matches\n"),
+    ],
+)
+def test_it_is_said_when_no_job_matches(run: Run, arguments: list[str], said: str) -> None:
+    assert run(*arguments) == (0, "", said)
+
+
 @pytest.mark.parametrize("arguments", [[], ["job_x", "--code", "poison"]])
 def test_a_retry_needs_ids_or_a_filter(run: Run, arguments: list[str]) -> None:
     code, _, err = run("retry", *arguments)

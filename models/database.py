@@ -23,6 +23,9 @@ _SQLITE_BUSY_SECONDS = 30
 _SQLITE_RETRY_SECONDS = 0.01
 #: How long PostgreSQL may take to answer a connect.
 _CONNECT_SECONDS = 5
+#: How long a connection to PostgreSQL may be cut off, and how often one that waits for an answer is tried.
+_MAX_CUT_OFF_SECONDS = 15
+_PROBE_SECONDS = 5
 #: How long PostgreSQL waits for the next statement of a transaction before it ends it.
 _MAX_IDLE_SECONDS = 10
 
@@ -36,6 +39,16 @@ UNWRITABLE = (exc.IntegrityError, exc.DataError, UnicodeError, OverflowError)
 _NOW = {
     "sqlite": text("SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 AS now"),
     "postgresql": text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now"),
+}
+
+#: libpq's names. A machine that is cut off or gone closes no connection, and by their own defaults systems
+#: wait for it for minutes after a statement was sent, and for hours while its answer is awaited.
+_POSTGRES_PATIENCE = {
+    "connect_timeout": _CONNECT_SECONDS,
+    "keepalives_idle": _PROBE_SECONDS,
+    "keepalives_interval": _PROBE_SECONDS,
+    "keepalives_count": _MAX_CUT_OFF_SECONDS // _PROBE_SECONDS - 1,
+    "tcp_user_timeout": _MAX_CUT_OFF_SECONDS * 1000,
 }
 
 
@@ -111,7 +124,7 @@ def _create_postgres(url: str) -> Engine:
         pool_pre_ping=True,
         pool_size=10,
         max_overflow=20,
-        connect_args={"connect_timeout": _CONNECT_SECONDS},
+        connect_args=_POSTGRES_PATIENCE,
         hide_parameters=True,
     )
     event.listen(engine, "connect", _prepare_postgres)

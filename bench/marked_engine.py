@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bench.blank_figures import blank_figures
 from bench.marked_run import MarkedRun
 from engine.checkpoint import locate_checkpoint
 from engine.config import EngineConfig
-from engine.figures import BlockFigures, EngineFigures
+from engine.figures import EngineFigures
 from engine.protocol import EngineLimits, EngineLost, EngineOutput, EngineRequest, RequestRejected, Room
 from engine.request_check import check_request
 from engine.tokenizer import Tokenizer
@@ -97,29 +98,8 @@ class MarkedEngine:
         return bool(self._runs)
 
     def figures(self) -> EngineFigures:
-        """A block for each seat; whatever an engine without a cache has no word for is 0."""
-        num_running, num_seats = len(self._runs), self._limits.max_num_seqs
-        return EngineFigures(
-            blocks=BlockFigures(
-                num_blocks=num_seats,
-                num_free_blocks=num_seats - num_running,
-                num_cached_blocks=0,
-                num_used_blocks=num_running,
-                num_unused_slots=0,
-                num_used_host_blocks=0,
-            ),
-            num_running=num_running,
-            num_waiting=0,
-            num_seats=num_seats,
-            num_steps=self._num_steps,
-            num_computed_tokens=self._num_tokens,
-            num_padding_tokens=0,
-            num_recomputed_tokens=0,
-            num_preemptions=0,
-            num_prefix_query_tokens=0,
-            num_prefix_hit_tokens=0,
-            backlog_occupied_seats=0,
-            backlog_available_seats=0,
+        return blank_figures(
+            len(self._runs), self._limits.max_num_seqs, num_steps=self._num_steps, num_tokens=self._num_tokens
         )
 
     def _suffer(self, runs: Sequence[MarkedRun]) -> None:

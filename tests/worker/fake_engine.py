@@ -6,7 +6,8 @@ import threading
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from engine.figures import BlockFigures, EngineFigures
+from bench.blank_figures import blank_figures
+from engine.figures import EngineFigures
 from engine.protocol import (
     DeviceLost,
     EngineLimits,
@@ -115,30 +116,7 @@ class FakeEngine:
         return bool(self._running)
 
     def figures(self) -> EngineFigures:
-        """A block for each that runs; whatever a script has no word for is 0."""
-        num_running, num_seats = len(self._running), self._limits.max_num_seqs
-        return EngineFigures(
-            blocks=BlockFigures(
-                num_blocks=num_seats,
-                num_free_blocks=num_seats - num_running,
-                num_cached_blocks=0,
-                num_used_blocks=num_running,
-                num_unused_slots=0,
-                num_used_host_blocks=0,
-            ),
-            num_running=num_running,
-            num_waiting=0,
-            num_seats=num_seats,
-            num_steps=self.num_steps,
-            num_computed_tokens=0,
-            num_padding_tokens=0,
-            num_recomputed_tokens=0,
-            num_preemptions=0,
-            num_prefix_query_tokens=0,
-            num_prefix_hit_tokens=0,
-            backlog_occupied_seats=0,
-            backlog_available_seats=0,
-        )
+        return blank_figures(len(self._running), self._limits.max_num_seqs, num_steps=self.num_steps)
 
     def _with_a_seat(self) -> list[tuple[EngineRequest, int]]:
         """Those that get on in this step, or end since they were aborted."""

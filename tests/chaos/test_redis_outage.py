@@ -94,7 +94,8 @@ def test_without_redis_jobs_are_accepted_finished_and_shown(
     answers = [house.post(api, house.prompt()).status_code]
     while time.monotonic() < until or house.statuses(ids) != {JobStatus.SUCCEEDED: 8}:
         answers += [api.http.get(path).status_code for path in _paths(ids[0])]
-        answers.append(house.post(api, house.prompt()).status_code)
+        if len(house.asked) < 200:
+            answers.append(house.post(api, house.prompt()).status_code)
         assert time.monotonic() < until + PATIENCE_SECONDS
 
     # In flight and finished without it; what came meanwhile waits.

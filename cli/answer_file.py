@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cli.batch_line import BadLine
+from models.batch_line import BadLine
 from models.batch_store import BatchLine, BatchStore
 from models.errors import InvalidRequest
 from models.job_error import JobError

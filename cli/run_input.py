@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cli.batch_line import BadLine, read_batch_lines
+from models.batch_line import BadLine, read_batch_lines
 from models.errors import StartupError
 from models.settings import Settings
 from models.validation import JobDraft

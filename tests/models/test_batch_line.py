@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.batch_line import BadLine, read_batch_lines
+from models.batch_line import BadLine, read_batch_lines
 from models.tables.job import Lane
 from models.validation import JobDraft
 from tests.cli.batch_files import MODEL, request, settings_in, write_lines

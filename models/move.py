@@ -11,8 +11,9 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from models.batch_state import settle
 from models.database import now
-from models.tables.batch_job import BatchJob, BatchStatus
+from models.tables.batch_job import BatchJob
 from models.tables.job import FINAL_STATUSES, LEGAL_TRANSITIONS, Job, JobStatus
 from models.tables.project import JobCount
 
@@ -56,7 +57,7 @@ def move_jobs(session: Session, job_ids: Iterable[str], decide: Decision) -> lis
         if job.batch_id is not None:
             batches.setdefault(job.batch_id, []).append((before, job))
     session.flush()
-    _move_in_batches(session, batches)
+    _move_in_batches(session, batches, at)
     count_jobs(session, counts)
     return moved
 
@@ -90,7 +91,9 @@ def _change(job: Job, move: Move) -> None:
         setattr(job, name, value)
 
 
-def _move_in_batches(session: Session, changes: Mapping[str, list[tuple[JobStatus, Job]]]) -> None:
+def _move_in_batches(
+    session: Session, changes: Mapping[str, list[tuple[JobStatus, Job]]], at: datetime
+) -> None:
     # Without the row lock two transactions that finish a batch's last two jobs would each see the
     # other's as still running, and the batch would never complete.
     if not changes:
@@ -106,7 +109,6 @@ def _move_in_batches(session: Session, changes: Mapping[str, list[tuple[JobStatu
             if job.status in FINAL_STATUSES:
                 batch.num_prompt_tokens += job.num_prompt_tokens or 0
                 batch.num_completion_tokens += job.num_completion_tokens or 0
-        if batch.num_finished == batch.total and batch.completed_at is None:
-            batch.status = BatchStatus.COMPLETED
-            batch.completed_at = now(session)
+                batch.num_cached_tokens += job.num_cached_tokens or 0
+        settle(batch, at)
     session.flush()

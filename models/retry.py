@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from models.batch_state import reopen
 from models.database import Database, now
 from models.errors import JobAlreadyRetried, JobNotFound, JobNotRetryable
 from models.ids import new_id
@@ -18,7 +19,7 @@ from models.tables.job import Job, JobRequest, JobStatus
 RETRYABLE_STATUSES = (JobStatus.FAILED, JobStatus.EXPIRED, JobStatus.CANCELLED)
 
 #: Batches that still, or again, compute.
-_OPEN = (BatchStatus.IN_PROGRESS, BatchStatus.COMPLETED)
+_OPEN = (BatchStatus.IN_PROGRESS, BatchStatus.COMPLETED, BatchStatus.EXPIRED, BatchStatus.CANCELLED)
 
 
 def retry_job(database: Database, project_id: str, job_id: str) -> str:
@@ -102,5 +103,4 @@ def _reopen(session: Session, job: Job, batch_id: str) -> None:
         raise JobNotRetryable(f"The batch of this job is {batch.status}.")
     batch.count(JobStatus(job.status), -1)
     batch.count(JobStatus.QUEUED, 1)
-    batch.status = BatchStatus.IN_PROGRESS
-    batch.completed_at = None
+    reopen(batch)

@@ -61,6 +61,9 @@ class Settings(EngineSettings):
     data_dir: Path = Path("~/.local/share/headrace")
     #: SQLAlchemy URL; default: a SQLite file in the data folder.
     database_url: str | None = None
+    #: Where files are kept: a folder, or a URL of any kind that fsspec knows, as `s3://bucket/folder`;
+    #: default: `files` in the data folder.
+    files_url: str | None = None
     #: Redis URL; default: the embedded Valkey that `headrace up` and `headrace run` start.
     redis_url: str | None = None
     #: First part of every Redis key, so that several installations can share a server.
@@ -76,6 +79,11 @@ class Settings(EngineSettings):
     api_threads: int = Field(default=256, ge=1)
     max_body_bytes: int = Field(default=16 * 2**20, ge=1024)  #: Largest accepted request body.
     max_list_requests: int = Field(default=10_000, ge=1)  #: Most requests in one inline list.
+    #: Largest file, and most requests in one; OpenAI's limits.
+    max_file_bytes: int = Field(default=200 * 2**20, ge=1024)
+    max_batch_requests: int = Field(default=50_000, ge=1)
+    #: How long an input file is kept whose `expires_after` is not given; OpenAI's 30 days.
+    file_seconds: float = Field(default=30 * 86400.0, gt=0)
     max_poll_seconds: float = Field(default=60.0, gt=0)  #: Longest time that `?wait=` may take.
 
     #: The demo model, a hub id, a folder of a checkpoint, or a GGUF file.
@@ -150,6 +158,11 @@ class Settings(EngineSettings):
         if self.database_url.startswith(("postgresql://", "postgres://")):
             return "postgresql+psycopg://" + self.database_url.partition("://")[2]
         return self.database_url
+
+    @property
+    def blob_url(self) -> str:
+        """Where the bytes of files are, as a folder or a URL of fsspec."""
+        return self.files_url if self.files_url is not None else str(self.data_dir / "files")
 
     @property
     def queue_url(self) -> str:

@@ -75,10 +75,15 @@ class Job(Base):
     cost_tokens: Mapped[int]
     #: Drawn at accept when the client gave none, so that a recomputed job gives the same text.
     seed: Mapped[int] = mapped_column(BigInteger)
+    #: Where it stands among jobs of one project, lane and deadline: of a batch's lines, those that begin
+    #: alike share one, so that they are computed beside each other.
     prefix_key: Mapped[str | None] = mapped_column(Text)
     deadline_at: Mapped[datetime | None]
     #: Not before this time.
     available_at: Mapped[datetime]
+    #: 1 while its batch is paused: then nobody begins with it. An integer, which both databases write alike
+    #: in the condition of an index.
+    held: Mapped[int] = mapped_column(default=0, server_default="0")
     #: When its entry was (or was about to be) put into Redis; NULL means the dispatcher owes it one.
     dispatched_at: Mapped[datetime | None]
     #: The Redis entry under which it was claimed.
@@ -122,8 +127,8 @@ class Job(Base):
             "ix_jobs_available",
             "model",
             "available_at",
-            sqlite_where=text("status = 'queued'"),
-            postgresql_where=text("status = 'queued'"),
+            sqlite_where=text("status = 'queued' AND held = 0"),
+            postgresql_where=text("status = 'queued' AND held = 0"),
         ),
         Index(
             "ix_jobs_undispatched",
@@ -131,9 +136,17 @@ class Job(Base):
             "lane",
             "project_id",
             "deadline_at",
+            "prefix_key",
             "id",
-            sqlite_where=text("status = 'queued' AND dispatched_at IS NULL"),
-            postgresql_where=text("status = 'queued' AND dispatched_at IS NULL"),
+            sqlite_where=text("status = 'queued' AND dispatched_at IS NULL AND held = 0"),
+            postgresql_where=text("status = 'queued' AND dispatched_at IS NULL AND held = 0"),
+        ),
+        Index(
+            "ix_jobs_custom_id",
+            "batch_id",
+            "custom_id",
+            sqlite_where=text("batch_id IS NOT NULL AND custom_id IS NOT NULL"),
+            postgresql_where=text("batch_id IS NOT NULL AND custom_id IS NOT NULL"),
         ),
         # What Redis should hold: a few windows, of however many jobs wait.
         Index(

@@ -16,8 +16,8 @@ from cli.answer_file import (
     stored_lines,
     write_records,
 )
-from models.batch_line import BadLine
 from models.accept import Acceptance, Submission
+from models.batch_line import BadLine
 from models.batch_store import BatchStore
 from models.consumer import Entry
 from models.database import Database

@@ -74,7 +74,7 @@ def reopen(batch: BatchJob) -> None:
 
 
 def _may_begin(batch: BatchJob, at: datetime) -> bool:
-    """Whether lines become jobs: from its time on; and where it is over before that, so that each has an end."""
+    """Whether lines become jobs: from its time on, or where it is over, so that each line has an end."""
     times = (batch.available_at, batch.expires_at)
     due = batch.available_at is None or any(time is not None and time <= at for time in times)
     return due or batch.cancelling_at is not None

@@ -103,14 +103,14 @@ def test_what_has_not_ended_without_an_answer_is_not_retried(pipeline: Pipeline,
         retry_job(pipeline.database, pipeline.project_id, job_id)
 
 
-def test_a_line_of_a_batch_that_is_closed_is_not_retried(pipeline: Pipeline) -> None:
+def test_a_line_of_a_batch_whose_files_are_being_written_is_not_retried(pipeline: Pipeline) -> None:
     batch_id = pipeline.accept(1)
     fail_all(pipeline)
     with pipeline.database.transaction() as session:
         batch = session.merge(pipeline.batch(batch_id))
-        batch.status = BatchStatus.CANCELLED
+        batch.status = BatchStatus.FINALIZING
 
-    with pytest.raises(JobNotRetryable, match="cancelled"):
+    with pytest.raises(JobNotRetryable, match="finalizing"):
         retry_job(pipeline.database, pipeline.project_id, pipeline.jobs()[0].id)
 
 

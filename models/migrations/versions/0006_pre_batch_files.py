@@ -1,5 +1,7 @@
 """Files, uploads, and batches that come from a file; jobs that are held while their batch is paused."""
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -81,7 +83,7 @@ def _index(name: str, columns: list[str], where: sa.TextClause) -> None:
     op.create_index(name, "jobs", columns, sqlite_where=where, postgresql_where=where)
 
 
-def _batch_columns() -> list[sa.Column]:
+def _batch_columns() -> list[sa.Column[Any]]:
     return [
         *(sa.Column(name, sa.Text()) for name in _BATCH_TEXTS),
         *(sa.Column(name, sa.BigInteger()) for name in _BATCH_TIMES),

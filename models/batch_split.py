@@ -96,7 +96,7 @@ class BatchSplit:
         offsets = [offset]
         num_bytes = 0
         try:
-            file = self._files.find(batch.project_id, batch.input_file_id or "")
+            file = self._files.find_input(batch.project_id, batch.input_file_id or "")
             raw_lines = self._files.lines(file, offset=offset, max_bytes=self._settings.max_body_bytes)
             for begin, raw in raw_lines:
                 offsets[-1] = begin

@@ -70,7 +70,7 @@ class BatchValidation:
 
     def _read(self, lease: WorkLease, batch: BatchJob, findings: BatchFindings) -> LineReader | None:
         """Read all lines; None where the batch was cancelled, or the process shall stop."""
-        file = self._files.find(batch.project_id, batch.input_file_id or "")
+        file = self._files.find_input(batch.project_id, batch.input_file_id or "")
         with closing(SeenIds()) as seen:
             reader = LineReader(self._settings, seen=seen, endpoint=batch.endpoint)
             lines = self._files.lines(file, max_bytes=self._settings.max_body_bytes)

@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 
 from models.blob_store import BlobStore
 from models.database import Database, now
-from models.errors import FileStorageUnavailable
 from models.file_store import being_read
 from models.loose_blob import loosen
 from models.tables.file import FilePart, LooseBlob, StoredFile, Upload, UploadPart, UploadStatus

@@ -22,6 +22,7 @@ from models.errors import (
     BodyTooLarge,
     HeadraceError,
     IdempotencyMismatch,
+    InputFileNotFound,
     InvalidApiKey,
     InvalidRequest,
     JobAlreadyFinished,
@@ -56,6 +57,7 @@ _STATUSES: Mapping[type[HeadraceError], HTTPStatus] = {
     InvalidApiKey: HTTPStatus.UNAUTHORIZED,
     JobNotFound: HTTPStatus.NOT_FOUND,
     BatchNotFound: HTTPStatus.NOT_FOUND,
+    InputFileNotFound: HTTPStatus.NOT_FOUND,
     ModelNotFound: HTTPStatus.NOT_FOUND,
     JobAlreadyFinished: HTTPStatus.CONFLICT,
     JobNotRetryable: HTTPStatus.CONFLICT,
@@ -90,9 +92,8 @@ def _answer_ours(error: HeadraceError) -> Response:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.error("request_failed", code=error.code, error=error.message)
     details = None
-    param = None
+    param = error.param if isinstance(error, RequestError) else None
     if isinstance(error, InvalidRequest):
-        param = error.param
         details = [
             FaultBody(code=f.code, message=f.message, param=f.param, line=f.line) for f in error.faults
         ]

@@ -8,6 +8,7 @@
     │   ├── InvalidApiKey           invalid_api_key
     │   ├── JobNotFound             job_not_found
     │   ├── BatchNotFound           batch_not_found
+    │   ├── InputFileNotFound       file_not_found, of a file that a request names
     │   ├── JobAlreadyFinished      job_already_finished
     │   ├── JobNotRetryable         job_not_retryable
     │   ├── JobAlreadyRetried       job_already_retried
@@ -42,6 +43,8 @@ class RequestError(HeadraceError):
     """The request cannot be served as it stands."""
 
     code = "invalid_request"
+    #: The field of the request that is to blame, if it is one.
+    param: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,13 @@ class BatchNotFound(RequestError):
     """No batch of this project has this id."""
 
     code = "batch_not_found"
+
+
+class InputFileNotFound(RequestError):
+    """No file of this project has the id in input_file_id."""
+
+    code = "file_not_found"
+    param = "input_file_id"
 
 
 class JobAlreadyFinished(RequestError):

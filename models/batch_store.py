@@ -99,7 +99,7 @@ class BatchStore:
         statement = (
             select(Job, JobResult)
             .outerjoin(JobResult, JobResult.job_id == Job.id)
-            .where(Job.batch_id == batch_id, *_conditions(chosen))
+            .where(Job.batch_id == batch_id, *_conditions(batch_id, chosen))
         )
         if after is not None:
             statement = statement.where(Job.line > after)
@@ -116,14 +116,20 @@ def _require(session: Session, project_id: str, batch_id: str) -> BatchJob:
     return batch
 
 
-def _conditions(chosen: LineFilter) -> list[ColumnElement[bool]]:
+def _conditions(batch_id: str, chosen: LineFilter) -> list[ColumnElement[bool]]:
     newer = aliased(Job)
     tried_again = exists().where(
         newer.batch_id == Job.batch_id, newer.line == Job.line, newer.revision > Job.revision
     )
     conditions = [~tried_again]
     if chosen.custom_id is not None:
-        conditions.append(Job.custom_id == chosen.custom_id)
+        # Apart, or SQLite would rather walk through the whole batch in the order of its lines.
+        named = aliased(Job)
+        conditions.append(
+            Job.id.in_(
+                select(named.id).where(named.batch_id == batch_id, named.custom_id == chosen.custom_id)
+            )
+        )
     if chosen.status is not None:
         conditions.append(Job.status == chosen.status)
     return conditions

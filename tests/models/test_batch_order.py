@@ -59,7 +59,10 @@ def test_an_order_of_openai_is_bulk_and_begins_at_once() -> None:
         (order(validate_only="yes"), [("invalid_type", "validate_only")]),
         (
             order(output_expires_after={"anchor": "now", "seconds": 3599}),
-            [("invalid_value", "output_expires_after.anchor"), ("invalid_value", "output_expires_after.seconds")],
+            [
+                ("invalid_value", "output_expires_after.anchor"),
+                ("invalid_value", "output_expires_after.seconds"),
+            ],
         ),
         (
             order(output_expires_after={"anchor": "created_at", "seconds": 2_592_001}),

@@ -14,8 +14,8 @@ from models.batch_store import BatchStore
 from models.database import Database, now
 from models.errors import IdempotencyMismatch, InputFileNotFound, InvalidRequest
 from models.tables.batch_job import BatchJob
-from models.tables.file import StoredFile
 from models.tables.project import IdempotencyKey
+from tests.models.file_rows import add_file
 from tests.models.pipeline import Pipeline
 
 
@@ -26,16 +26,7 @@ def acceptance(database: Database) -> BatchAcceptance:
 
 @pytest.fixture
 def file_id(database: Database, project_id: str) -> str:
-    return add_file(database, project_id)
-
-
-def add_file(database: Database, project_id: str, file_id: str = "file_1", **values: Any) -> str:
-    """Store the row of a file, ready to be read but for `values`."""
-    with database.transaction() as session:
-        at = now(session)
-        plain = {"purpose": "batch", "filename": "in.jsonl", "created_at": at, "ready_at": at}
-        session.add(StoredFile(id=file_id, project_id=project_id, **{**plain, **values}))
-    return file_id
+    return add_file(database, project_id, id="file_1")
 
 
 def order(**more: Any) -> BatchOrder:
@@ -85,7 +76,7 @@ def test_a_file_that_cannot_be_seen_cannot_be_read(
         "expired": {"expires_at": past},
     }.get(state, {})
     if state != "unknown":
-        add_file(database, owner, **values)
+        add_file(database, owner, id="file_1", **values)
 
     with pytest.raises(InputFileNotFound):
         acceptance.accept(pipeline.project_id, order())
@@ -96,7 +87,7 @@ def test_a_file_that_cannot_be_seen_cannot_be_read(
 def test_a_file_with_another_purpose_is_no_input(
     database: Database, acceptance: BatchAcceptance, project_id: str
 ) -> None:
-    add_file(database, project_id, purpose="batch_output")
+    add_file(database, project_id, id="file_1", purpose="batch_output")
 
     with pytest.raises(InvalidRequest, match="must be for 'batch'") as caught:
         acceptance.accept(project_id, order())
@@ -135,7 +126,7 @@ def test_a_repetition_of_what_never_arrived_makes_a_batch(
 ) -> None:
     """Of something else, of another project, or too long ago."""
     other_project = pipeline.new_project("other")
-    add_file(database, other_project, "file_2")
+    add_file(database, other_project, id="file_2")
     acceptance.accept(project_id, order(lane="standard"))
     acceptance.accept(other_project, order(input_file_id="file_2"))
     acceptance.accept(project_id, order(), key="k")

@@ -70,13 +70,13 @@ def test_a_file_that_cannot_be_seen_cannot_be_read(
 ) -> None:
     owner = pipeline.new_project("other") if state == "foreign" else pipeline.project_id
     past = pipeline.time(seconds_from_now=-1)
-    values: dict[str, Any] = {
+    hidden: dict[str, dict[str, Any]] = {
         "not ready": {"ready_at": None},
         "deleted": {"deleted_at": past},
         "expired": {"expires_at": past},
-    }.get(state, {})
+    }
     if state != "unknown":
-        add_file(database, owner, id="file_1", **values)
+        add_file(database, owner, id="file_1", **hidden.get(state, {}))
 
     with pytest.raises(InputFileNotFound):
         acceptance.accept(pipeline.project_id, order())

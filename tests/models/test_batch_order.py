@@ -152,6 +152,19 @@ def test_an_update_says_what_is_to_change(asked: Any, fault: tuple[str, str | No
 def test_a_retry_may_choose_its_lines() -> None:
     assert read_retry({}).statuses is None
     assert read_retry({"statuses": ["failed", "expired"]}).statuses == ["failed", "expired"]
-    for bad in ({"statuses": []}, {"statuses": ["succeeded"]}, {"completion_window": "1s"}, {"lane": "bulk"}):
-        with pytest.raises(InvalidRequest):
-            read_retry(bad)
+
+
+@pytest.mark.parametrize(
+    ("asked", "fault"),
+    [
+        ({"statuses": []}, ("invalid_value", "statuses")),
+        ({"statuses": ["succeeded"]}, ("invalid_value", "statuses[0]")),
+        ({"completion_window": "1s"}, ("invalid_value", "completion_window")),
+        ({"lane": "bulk"}, ("unsupported_parameter", "lane")),
+    ],
+)
+def test_a_retry_of_something_else_is_refused(asked: Any, fault: tuple[str, str | None]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_retry(asked)
+
+    assert faults_of(caught.value) == [fault]

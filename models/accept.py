@@ -25,7 +25,7 @@ from models.move import count_jobs
 from models.queue import JobQueue, Ticket
 from models.strict_json import dump_json
 from models.tables.batch_job import BatchJob, BatchStatus
-from models.tables.job import Job, JobRequest, JobStatus, Lane
+from models.tables.job import IS_NOT_HELD, Job, JobRequest, JobStatus, Lane
 from models.validation import JobDraft
 
 _log = structlog.get_logger()
@@ -210,6 +210,7 @@ def _mark_dispatched(
             Job.lane == lane,
             Job.status == JobStatus.QUEUED,
             Job.dispatched_at.is_(None),
+            IS_NOT_HELD,
             Job.isolation == 0,
             Job.available_at <= at,
         )

@@ -13,8 +13,10 @@ from api.waiter import Waiter
 from models.accept import Acceptance
 from models.batch_acceptance import BatchAcceptance
 from models.batch_store import BatchStore
+from models.blob_store import BlobStore
 from models.database import Database
 from models.errors import QueueUnavailable
+from models.file_store import FileStore
 from models.fleet import Fleet
 from models.job_store import JobStore
 from models.keys import KeyRing
@@ -43,6 +45,7 @@ class Services:
     batch_acceptance: BatchAcceptance
     jobs: JobStore
     batches: BatchStore
+    files: FileStore
     keys: KeyRing
     fleet: Fleet
     watchdog: Watchdog
@@ -66,15 +69,17 @@ class Services:
         )
         database.close()
         queue = JobQueue(url, settings.redis_namespace)
+        files = FileStore(database, BlobStore(settings.blob_url))
         return cls(
             settings=settings,
             started_at=datetime.now(UTC),
             database=database,
             queue=queue,
             acceptance=Acceptance(database, queue, dispatch_depth=settings.dispatch_depth),
-            batch_acceptance=BatchAcceptance(database),
+            batch_acceptance=BatchAcceptance(database, files),
             jobs=JobStore(database),
             batches=BatchStore(database),
+            files=files,
             keys=keys,
             fleet=Fleet(database),
             watchdog=Watchdog(database, models=settings.allowed_models, stuck_seconds=settings.stuck_seconds),

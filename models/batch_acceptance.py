@@ -9,19 +9,21 @@ from sqlalchemy.orm import Session
 
 from models.batch_order import BatchOrder
 from models.database import Database, now
-from models.errors import Fault, InputFileNotFound, InvalidRequest
+from models.errors import Fault, FileNotFound, InputFileNotFound, InvalidRequest
+from models.file_store import FileStore
 from models.idempotency import Repetition, find_known, remember
 from models.ids import new_id
 from models.strict_json import dump_json
 from models.tables.batch_job import BatchJob, BatchStatus
-from models.tables.file import FilePurpose, StoredFile
+from models.tables.file import FilePurpose
 
 
 class BatchAcceptance:
     """Stores orders; background work makes jobs of their lines."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, files: FileStore) -> None:
         self._database = database
+        self._files = files
 
     def accept(
         self, project_id: str, order: BatchOrder, *, key: str | None = None, is_repeated: bool = False
@@ -42,26 +44,43 @@ class BatchAcceptance:
     def _accept(self, project_id: str, order: BatchOrder, key: str | None, is_repeated: bool) -> str:
         with self._database.transaction() as session:
             if key is not None:
-                known = find_known(session, project_id, key, order.fingerprint)
-                if known is None:
-                    known, at = _store(session, project_id, order)
-                    remember(
-                        session, project_id, key, fingerprint=order.fingerprint, resource_id=known, at=at
-                    )
-                return known
+                return self._accept_once(session, project_id, order, key)
             repetition = Repetition(session, project_id, order.fingerprint)
             known = repetition.find(now(session)) if is_repeated else None
-            if known is None:
-                known, at = _store(session, project_id, order)
-                repetition.remember(known, at)
+            if known is not None:
+                return known
+            batch_id, at = self._store(session, project_id, order)
+            repetition.remember(batch_id, at)
+            return batch_id
+
+    def _accept_once(self, session: Session, project_id: str, order: BatchOrder, key: str) -> str:
+        known = find_known(session, project_id, key, order.fingerprint)
+        if known is not None:
             return known
+        batch_id, at = self._store(session, project_id, order)
+        remember(session, project_id, key, fingerprint=order.fingerprint, resource_id=batch_id, at=at)
+        return batch_id
+
+    def _store(self, session: Session, project_id: str, order: BatchOrder) -> tuple[str, datetime]:
+        self._hold_input(session, project_id, order.input_file_id)
+        at = now(session)
+        batch = _new_batch(project_id, order, at)
+        session.add(batch)
+        return batch.id, at
+
+    def _hold_input(self, session: Session, project_id: str, file_id: str) -> None:
+        try:
+            file = self._files.hold(session, project_id, file_id)
+        except FileNotFound as error:
+            raise InputFileNotFound from error
+        if file.purpose != FilePurpose.BATCH:
+            message = f"The file {file_id} is for '{file.purpose}'; the input of a batch must be for 'batch'."
+            raise InvalidRequest([Fault("invalid_value", message, "input_file_id")])
 
 
-def _store(session: Session, project_id: str, order: BatchOrder) -> tuple[str, datetime]:
-    at = now(session)
-    _require_input(session, project_id, order.input_file_id, at)
+def _new_batch(project_id: str, order: BatchOrder, at: datetime) -> BatchJob:
     kept = order.output_expires_after
-    batch = BatchJob(
+    return BatchJob(
         id=new_id("batch"),
         project_id=project_id,
         status=BatchStatus.VALIDATING,
@@ -78,16 +97,3 @@ def _store(session: Session, project_id: str, order: BatchOrder) -> tuple[str, d
         validate_only=order.validate_only,
         output_expires_after_seconds=kept.seconds if kept is not None else None,
     )
-    session.add(batch)
-    return batch.id, at
-
-
-def _require_input(session: Session, project_id: str, file_id: str, at: datetime) -> None:
-    file = session.get(StoredFile, file_id)
-    if file is None or file.project_id != project_id or file.ready_at is None or file.deleted_at is not None:
-        raise InputFileNotFound
-    if file.expires_at is not None and file.expires_at <= at:
-        raise InputFileNotFound
-    if file.purpose != FilePurpose.BATCH:
-        message = f"The file {file_id} is for {file.purpose!r}; the input of a batch must be for 'batch'."
-        raise InvalidRequest([Fault("invalid_value", message, "input_file_id")])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -11,8 +12,10 @@ from sqlalchemy import func, select, update
 from models.batch_acceptance import BatchAcceptance
 from models.batch_order import BatchOrder, read_order
 from models.batch_store import BatchStore
+from models.blob_store import BlobStore
 from models.database import Database, now
 from models.errors import IdempotencyMismatch, InputFileNotFound, InvalidRequest
+from models.file_store import FileStore
 from models.tables.batch_job import BatchJob
 from models.tables.project import IdempotencyKey
 from tests.models.file_rows import add_file
@@ -20,8 +23,8 @@ from tests.models.pipeline import Pipeline
 
 
 @pytest.fixture
-def acceptance(database: Database) -> BatchAcceptance:
-    return BatchAcceptance(database)
+def acceptance(database: Database, tmp_path: Path) -> BatchAcceptance:
+    return BatchAcceptance(database, FileStore(database, BlobStore(str(tmp_path / "files"))))
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ class BatchReply(Reply):
         description="Estimate of when its last line ends, by the speed of the workers alive. Null in lists."
     )
     deadline_at_risk: bool | None = Field(
-        description="Whether its window will close before that, or no worker is alive. Null in lists."
+        description="Whether its window will close before that, or it stands still. Null in lists."
     )
     validate_only: bool
     report: dict[str, Any] | None = Field(description="What `validate_only` found.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -30,26 +30,28 @@ class _Asked(BaseModel):
 class OutputExpiry(_Asked):
     """How long the files that a batch writes are kept."""
 
-    anchor: Literal["created_at"]
-    #: From when the file was made.
+    anchor: Literal["created_at"] = Field(description="From when the file is made.")
     seconds: Annotated[int, Field(ge=_MIN_OUTPUT_SECONDS, le=_MAX_OUTPUT_SECONDS)]
 
 
 class BatchOrder(_Asked):
     """What `POST /v1/batches` takes."""
 
-    input_file_id: str
-    #: Where each line of the file goes.
-    endpoint: str
-    #: Minutes, hours or days, from a minute to a year: `10m`, `24h`, `7d`.
-    completion_window: CompletionWindow
+    input_file_id: str = Field(description="A file with purpose `batch`: one request a line.")
+    endpoint: str = Field(description="Where each line of the file goes.")
+    completion_window: CompletionWindow = Field(
+        description="Minutes, hours or days, from a minute to a year: `10m`, `24h`, `7d`."
+    )
     metadata: Metadata | None = None
     output_expires_after: OutputExpiry | None = None
     lane: _LaneName = "bulk"
-    #: No line begins before this time (RFC 3339, with its offset) or before so many seconds from now.
-    run_after: Moment | None = None
-    #: Read the whole file and report on it, and run nothing.
-    validate_only: bool = False
+    run_after: Moment | None = Field(
+        default=None,
+        description="No line begins before this time (RFC 3339, with its offset) or so many seconds from now",
+    )
+    validate_only: bool = Field(
+        default=False, description="Read the whole file and report on it, and run nothing."
+    )
 
     @property
     def fingerprint(self) -> str:
@@ -79,10 +81,13 @@ class BatchUpdate(_Asked):
     """What `POST /v1/batches/{id}` takes: what is to change, and nothing else."""
 
     lane: _LaneName | None = None
-    #: From when the batch was created.
-    completion_window: CompletionWindow | None = None
-    #: The end of the window as a time (RFC 3339, with its offset) or a number of seconds from now.
-    deadline: Moment | None = None
+    completion_window: CompletionWindow | None = Field(
+        default=None, description="Counted from when the batch was created."
+    )
+    deadline: Moment | None = Field(
+        default=None,
+        description="The end of the window: a time (RFC 3339, with its offset), or so many seconds from now",
+    )
 
     def expires_at(self, *, created_at: datetime, at: datetime) -> datetime | None:
         """Return when the window closes, if it was asked to change at a time; None: as before.
@@ -97,19 +102,14 @@ class BatchUpdate(_Asked):
 
 
 class BatchRetry(_Asked):
-    """What `POST /v1/batches/{id}/retry` takes; nothing: all lines without an answer, without a deadline."""
+    """What `POST /v1/batches/{id}/retry` takes, all of it optional."""
 
-    #: Which lines to try again.
     statuses: (
         Annotated[list[Literal["failed", "cancelled", "expired"]], Field(min_length=1, max_length=3)] | None
-    ) = None
-    #: From now on.
-    completion_window: CompletionWindow | None = None
-
-    @property
-    def window(self) -> timedelta | None:
-        """How long the lines may take from now on."""
-        return None if self.completion_window is None else read_window(self.completion_window)
+    ) = Field(default=None, description="Which lines to try again; default: all without an answer.")
+    completion_window: CompletionWindow | None = Field(
+        default=None, description="Counted from now; default: as before, anew if it has passed."
+    )
 
 
 def read_order(value: Any) -> BatchOrder:

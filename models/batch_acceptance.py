@@ -32,7 +32,7 @@ class BatchAcceptance:
 
         Under an Idempotency-Key that was used before, the first batch's id is returned and nothing is
         stored. So it is without a key if the client says that it repeats itself, and has ordered just this
-        within the last ten minutes. Raises InputFileNotFound, InvalidRequest for what cannot be done with
+        a short time ago. Raises InputFileNotFound, InvalidRequest for what cannot be done with
         the file or the times, IdempotencyMismatch, DatabaseUnavailable.
         """
         try:

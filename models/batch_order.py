@@ -47,7 +47,7 @@ class BatchOrder(_Asked):
     lane: _LaneName = "bulk"
     run_after: Moment | None = Field(
         default=None,
-        description="No line begins before this time (RFC 3339, with its offset) or so many seconds from now",
+        description="No line begins before this time (RFC 3339, with its offset), or seconds from now.",
     )
     validate_only: bool = Field(
         default=False, description="Read the whole file and report on it, and run nothing."
@@ -86,7 +86,7 @@ class BatchUpdate(_Asked):
     )
     deadline: Moment | None = Field(
         default=None,
-        description="The end of the window: a time (RFC 3339, with its offset), or so many seconds from now",
+        description="The end of the window: a time (RFC 3339, with its offset), or seconds from now.",
     )
 
     def expires_at(self, *, created_at: datetime, at: datetime) -> datetime | None:

@@ -10,8 +10,9 @@ from sqlalchemy.orm import Session
 from models.errors import IdempotencyMismatch
 from models.tables.project import IdempotencyKey
 
-#: How long after a request one that says it is its repetition may come.
-_REPETITION = timedelta(minutes=10)
+#: How long after a request one that says it is its repetition may come. The openai SDK waits ten minutes
+#: for an answer, and tries three times.
+_REPETITION = timedelta(minutes=25)
 
 
 def find_known(session: Session, project_id: str, key: str, fingerprint: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import structlog
-from flask import Blueprint, Response
+from flask import Blueprint, Response, request
 
 from api.auth import project_id, require_key
 from api.batch_replies import BatchPage, BatchReply, ResultPage
@@ -141,6 +141,7 @@ def retry(batch_id: str) -> Response:
     f" `{COMPLETE_THROUGH}` says up to which line all have ended; it is absent where the first has not.",
     query=ResultListQuery,
     replies=(ResultPage,),
+    headers={"If-None-Match": "The ETag of an earlier answer: 304 without a body if it is the same."},
     errors=(400, 404),
 )
 def results(batch_id: str) -> Response:
@@ -151,7 +152,9 @@ def results(batch_id: str) -> Response:
     chosen = LineFilter(custom_id=query.custom_id, status=query.status)
     lines, has_more = store.lines(project, batch_id, chosen, after=query.after, limit=query.limit)
     headers = {} if through is None else {COMPLETE_THROUGH: str(through)}
-    return reply(view_results(lines, has_more=has_more), headers=headers)
+    answer = reply(view_results(lines, has_more=has_more), headers=headers)
+    answer.add_etag(weak=True)
+    return answer.make_conditional(request)
 
 
 def _change(batch_id: str, change: Callable[[Database, str, str], None], event: str) -> Response:

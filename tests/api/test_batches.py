@@ -65,6 +65,21 @@ def test_a_page_of_results_says_up_to_which_line_all_have_ended(client: Client, 
     assert told == [None, None, "1", "2"]
 
 
+def test_a_page_that_has_not_changed_is_not_sent_again(client: Client, worker: HandWorker) -> None:
+    batch = client.submit({"requests": [prompt()] * 2})
+    path = f"/v1/batches/{batch['id']}/results"
+    first = client.get(path)
+    tag = {"If-None-Match": first.headers["ETag"]}
+
+    same = client.get(path, **tag)
+    worker.answer(worker.take(1)[0], "text")
+    other = client.get(path, **tag)
+
+    assert (same.status_code, same.data) == (304, b"")
+    assert (other.status_code, other.headers["x-complete-through"]) == (200, "0")
+    assert other.headers["ETag"] != first.headers["ETag"]
+
+
 def test_a_poll_tells_place_time_and_risk(client: Client, worker: HandWorker) -> None:
     client.submit(prompt("first"))
     long = {"body": {"model": MODEL, "prompt": "a" * 40, "max_tokens": 90}}

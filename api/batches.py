@@ -154,7 +154,8 @@ def results(batch_id: str) -> Response:
     headers = {} if through is None else {COMPLETE_THROUGH: str(through)}
     answer = reply(view_results(lines, has_more=has_more), headers=headers)
     answer.add_etag(weak=True)
-    return answer.make_conditional(request)
+    answer.make_conditional(request)
+    return answer
 
 
 def _change(batch_id: str, change: Callable[[Database, str, str], None], event: str) -> Response:

@@ -21,7 +21,7 @@ Show = Callable[[Mapping[str, Any]], None]
 
 
 def wait_for_batch(client: Client, batch_id: str) -> dict[str, Any]:
-    """Return a batch once it is over. Raises what the API answers only once that has lasted for ten minutes."""
+    """Return a batch once it is over, through ten minutes in which the API is away."""
     began_at = heard_at = time.monotonic()
     with batch_progress() as show:
         while True:
@@ -39,7 +39,7 @@ def wait_for_batch(client: Client, batch_id: str) -> dict[str, Any]:
 
 
 def look_up(client: Client, batch_id: str, *, wait: bool) -> dict[str, Any]:
-    """Return a batch as it is, or once it is over. Raises StartupError where it cannot be looked up at all."""
+    """Return a batch as it is, or once it is over. Raises StartupError where there is none to be seen."""
     with starting():
         batch = client.get(f"batches/{batch_id}")
     return wait_for_batch(client, batch_id) if wait and not is_finished(batch) else batch

@@ -11,31 +11,31 @@ import httpx2
 from cli.client import ApiError, ApiUnreachable, Client
 from cli.transfer_progress import Transfer, transfer
 
-#: How often a file is asked for without a single byte of it coming.
-MAX_TRIES = 3
-#: Time before the second try; twice as long before the third.
+#: After so many breaks with no byte between them it is given up.
+MAX_BREAKS = 3
+#: Time after the first break; twice as long after the second.
 PAUSE_SECONDS = 1.0
 
 
 def download(client: Client, file_id: str, sink: BinaryIO) -> int:
     """Write a stored file into `sink`, and return its length in bytes.
 
-    When the connection breaks, the rest is asked for. Raises ApiUnreachable or ApiError after three tries in
-    which nothing came, and at once for what another try cannot mend.
+    When the connection breaks, the rest is asked for. Raises ApiUnreachable or ApiError after three breaks
+    with nothing between them, and at once for what another try cannot mend.
     """
-    received, tries = 0, 0
+    received, breaks = 0, 0
     with transfer("downloading") as show:
         while True:
             try:
                 for piece in _pieces(client, file_id, received, show):
                     sink.write(piece)
-                    received, tries = received + len(piece), 0
+                    received, breaks = received + len(piece), 0
                 return received
             except (ApiUnreachable, ApiError) as error:
-                tries += 1
-                if tries >= MAX_TRIES or (isinstance(error, ApiError) and not error.may_pass):
+                breaks += 1
+                if breaks >= MAX_BREAKS or (isinstance(error, ApiError) and not error.may_pass):
                     raise
-                time.sleep(PAUSE_SECONDS * tries)
+                time.sleep(PAUSE_SECONDS * breaks)
 
 
 def _pieces(client: Client, file_id: str, start: int, show: Transfer) -> Iterator[bytes]:

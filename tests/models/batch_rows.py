@@ -7,7 +7,8 @@ from typing import Any
 from models.database import Database, now
 from models.ids import new_id
 from models.tables.batch_job import BatchJob, BatchStatus
-from tests.models.pipeline import MODEL
+from models.tables.job import Job, JobStatus, Lane
+from tests.models.pipeline import MODEL, Pipeline
 
 
 def add_batch(database: Database, project_id: str, **values: Any) -> str:
@@ -36,3 +37,26 @@ def change_batch(database: Database, batch_id: str, **values: Any) -> None:
         batch = session.get_one(BatchJob, batch_id)
         for name, value in values.items():
             setattr(batch, name, value)
+
+
+def split_batch(pipeline: Pipeline, count: int, **values: Any) -> str:
+    """Store a batch of a file whose lines are all jobs, in the bulk lane, and return its id."""
+    batch_id = pipeline.accept(count, lane=Lane.BULK)
+    plain = {"input_file_id": "file_1", "endpoint": "/v1/completions", "model": MODEL, "lane": "bulk"}
+    change_batch(pipeline.database, batch_id, **{**plain, "completion_window": "24h", **values})
+    return batch_id
+
+
+def lines_of(pipeline: Pipeline, batch_id: str) -> list[Job]:
+    """The newest job of each line of a batch, in their order."""
+    newest = {
+        job.line: job
+        for job in sorted(pipeline.jobs(), key=lambda job: job.revision)
+        if job.batch_id == batch_id
+    }
+    return [newest[line] for line in sorted(newest, key=lambda line: line or 0)]
+
+
+def counters_of(batch: BatchJob) -> dict[str, int]:
+    """The counters of a batch that are not 0, by status."""
+    return {status.value: number for status in JobStatus if (number := getattr(batch, status.value))}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from models.batch_state import settle
 from models.database import Database, now
 from models.ids import new_id
+from models.job_error import JobError
+from models.move import count_jobs
 from models.tables.batch_job import BatchJob, BatchStatus
-from models.tables.job import Job, JobStatus, Lane
+from models.tables.job import Job, JobResult, JobStatus, Lane
 from tests.models.pipeline import MODEL, Pipeline
 
 
@@ -60,3 +63,20 @@ def lines_of(pipeline: Pipeline, batch_id: str) -> list[Job]:
 def counters_of(batch: BatchJob) -> dict[str, int]:
     """The counters of a batch that are not 0, by status."""
     return {status.value: number for status in JobStatus if (number := getattr(batch, status.value))}
+
+
+def refuse_line(pipeline: Pipeline, job_id: str) -> None:
+    """Make a queued line one that was made of a faulty body: failed from the first."""
+    job = pipeline.job(job_id)
+    error = JobError("invalid_value", "That will not do.", "top_p")
+    with pipeline.database.transaction() as session:
+        row = session.get_one(Job, job_id, with_for_update=True)
+        row.status, row.error_code, row.finished_at = JobStatus.FAILED, error.code, row.created_at
+        session.add(JobResult(job_id=job_id, error=error.text()))
+        batch = session.get_one(BatchJob, job.batch_id)
+        batch.count(JobStatus.QUEUED, -1)
+        batch.count(JobStatus.FAILED, 1)
+        settle(batch, now(session))
+        session.flush()
+        key = (job.project_id, job.lane)
+        count_jobs(session, {(*key, JobStatus.QUEUED): -1, (*key, JobStatus.FAILED): 1})

@@ -67,11 +67,17 @@ class BatchKit:
         given = {"model": None, "input_file_id": self.store(content).id, **values}
         return add_batch(self.database, self.project_id, **given)
 
-    def lose(self, batch_id: str) -> None:
-        """Let a batch's file be gone, against all rules."""
+    def change_file(self, batch_id: str, **values: Any) -> None:
+        """Write into the row of a batch's file, past all rules."""
         with self.database.transaction() as session:
             file = session.get_one(StoredFile, self.batch(batch_id).input_file_id)
-            file.deleted_at = now(session)
+            for name, value in values.items():
+                setattr(file, name, value)
+
+    def lose(self, batch_id: str) -> None:
+        """Let a batch's file be gone."""
+        with self.database.reading() as session:
+            self.change_file(batch_id, deleted_at=now(session))
 
     def claim(self) -> WorkLease:
         lease = self.work.claim()

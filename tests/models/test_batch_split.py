@@ -167,7 +167,7 @@ def test_a_file_that_is_gone_in_between_leaves_no_line_without_an_end(kit: Batch
     assert [job.line for job in jobs] == [0, 1, 2, 3, 4]
     assert kit.texts(jobs[4])[1] == {
         "code": "file_not_found",
-        "message": "The input file was deleted, or has expired, before this line was read.",
+        "message": "The input file was deleted, or has expired, before it was read.",
         "param": None,
     }
 

@@ -18,7 +18,9 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from api.replies import ErrorBody, ErrorReply, FaultBody, reply
 from models.errors import (
+    BatchAlreadyFinished,
     BatchNotFound,
+    BatchNotRetryable,
     BodyTooLarge,
     HeadraceError,
     IdempotencyMismatch,
@@ -60,6 +62,8 @@ _STATUSES: Mapping[type[HeadraceError], HTTPStatus] = {
     JobAlreadyFinished: HTTPStatus.CONFLICT,
     JobNotRetryable: HTTPStatus.CONFLICT,
     JobAlreadyRetried: HTTPStatus.CONFLICT,
+    BatchAlreadyFinished: HTTPStatus.CONFLICT,
+    BatchNotRetryable: HTTPStatus.CONFLICT,
     LengthRequired: HTTPStatus.LENGTH_REQUIRED,
     BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     UnsupportedMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,

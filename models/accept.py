@@ -23,7 +23,7 @@ from models.new_job import NewJob, store_new_jobs
 from models.queue import JobQueue, Ticket
 from models.strict_json import dump_json
 from models.tables.batch_job import BatchJob, BatchStatus
-from models.tables.job import Job, JobStatus, Lane
+from models.tables.job import IS_NOT_HELD, Job, JobStatus, Lane
 from models.tables.project import IdempotencyKey
 from models.validation import JobDraft
 
@@ -175,6 +175,7 @@ def _mark_dispatched(
             Job.lane == lane,
             Job.status == JobStatus.QUEUED,
             Job.dispatched_at.is_(None),
+            IS_NOT_HELD,
             Job.isolation == 0,
             Job.available_at <= at,
         )

@@ -15,6 +15,8 @@
     │   ├── JobAlreadyFinished      job_already_finished
     │   ├── JobNotRetryable         job_not_retryable
     │   ├── JobAlreadyRetried       job_already_retried
+    │   ├── BatchAlreadyFinished    batch_already_finished
+    │   ├── BatchNotRetryable       batch_not_retryable
     │   └── IdempotencyMismatch     idempotency_key_reused
     ├── ServiceUnavailable        try again later
     │   ├── DatabaseUnavailable     database_unavailable
@@ -141,6 +143,18 @@ class JobAlreadyRetried(RequestError):
     """The job was retried already."""
 
     code = "job_already_retried"
+
+
+class BatchAlreadyFinished(RequestError):
+    """The batch has already finished."""
+
+    code = "batch_already_finished"
+
+
+class BatchNotRetryable(RequestError):
+    """No line of the batch can be retried."""
+
+    code = "batch_not_retryable"
 
 
 class IdempotencyMismatch(RequestError):

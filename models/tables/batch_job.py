@@ -102,6 +102,8 @@ class BatchJob(Base):
     sweep_line: Mapped[int | None]
     #: The next line that is looked at for a retry.
     retry_line: Mapped[int | None]
+    #: In which statuses such a line has ended: a JSON list.
+    retry_statuses: Mapped[str | None] = mapped_column(Text)
     #: The next line to write into the files that are being written.
     assembly_line: Mapped[int | None]
     assembly_output_id: Mapped[str | None] = mapped_column(Text)

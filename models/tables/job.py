@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import BigInteger, ForeignKey, Index, Text, UniqueConstraint, text
+from sqlalchemy import BigInteger, ForeignKey, Index, Text, UniqueConstraint, literal, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models.tables.root import Base
@@ -185,6 +185,11 @@ class Job(Base):
             postgresql_where=text("status = 'queued' AND deadline_at IS NOT NULL"),
         ),
     )
+
+
+#: Not of a paused batch. Written out, as the conditions of indexes are: a parameter would tell no planner
+#: that they serve.
+IS_NOT_HELD = Job.held == literal(0, literal_execute=True)
 
 
 class JobRequest(Base):

@@ -9,9 +9,6 @@ import structlog
 from celery.worker import state
 
 from models.backoff import Backoff
-from models.batch_split import BatchSplit
-from models.batch_state import BatchStep
-from models.batch_validation import BatchValidation
 from models.batch_work import BatchWork
 from models.blob_store import BlobStore
 from models.chore_lease import ChoreLeases
@@ -28,6 +25,7 @@ from models.signals import Signals
 from models.watchdog import Watchdog
 from worker.background.alarm import Alarm
 from worker.background.batch_care import NUM_THREADS, BatchCare
+from worker.background.batch_steps import BatchSteps
 from worker.background.schedule import Chore, Schedule
 from worker.connections import open_database
 from worker.job_care import JobCare
@@ -54,7 +52,6 @@ class House:
         self._open.callback(self._queue.close)
         self._signals = Signals(url, settings.redis_namespace)
         self._open.callback(self._signals.close)
-        self._files = FileStore(self._database, BlobStore(settings.blob_url))
         self._cares = {model: self._care_of(model) for model in settings.allowed_models}
 
     def schedule(self) -> Schedule:
@@ -88,13 +85,10 @@ class House:
             yield Chore(f"batches:{number}", 1.0, batches.go_on)
 
     def _batch_care(self) -> BatchCare:
-        work, files, settings = BatchWork(self._database), self._files, self._settings
-        validation = BatchValidation(work, files, settings, should_stop=_should_stop)
-        steps = {
-            BatchStep.VALIDATE: validation.validate,
-            BatchStep.SPLIT: BatchSplit(work, files, settings).split_chunk,
-        }
-        return BatchCare(work, steps, should_stop=_should_stop)
+        work = BatchWork(self._database)
+        files = FileStore(self._database, BlobStore(self._settings.blob_url))
+        steps = BatchSteps(work=work, files=files, settings=self._settings, signals=self._signals)
+        return BatchCare(work, steps.table(should_stop=_should_stop), should_stop=_should_stop)
 
     def _care_of(self, model: str) -> JobCare:
         settings = self._settings

@@ -26,6 +26,7 @@ _BATCH_TEXTS = (
     "errors",
     "report",
     "output_file_id",
+    "retry_statuses",
     "error_file_id",
     "assembly_output_id",
     "assembly_error_id",

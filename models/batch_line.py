@@ -61,6 +61,8 @@ class LineReader:
         model: str | None = None,
     ) -> None:
         self._settings = settings
+        # Read once: telling a model's name looks for files.
+        self._allowed = settings.allowed_models
         self._seen = seen
         self._endpoint = endpoint
         #: The file's model, once a line has named it.
@@ -138,7 +140,7 @@ class LineReader:
             yield Fault("duplicate_custom_id", message, "custom_id")
 
     def _model_faults(self, content: dict[str, Any]) -> Iterator[Fault]:
-        allowed = self._settings.allowed_models
+        allowed = self._allowed
         name = content.get("model", allowed[0] if len(allowed) == 1 else None)
         if not isinstance(name, str):
             # A fault of the body.
@@ -157,7 +159,7 @@ class LineReader:
         if not isinstance(content, dict) or not isinstance(endpoint, str) or endpoint not in ENDPOINTS:
             return None, []
         try:
-            return read_body(endpoint, content, self._settings), []
+            return read_body(endpoint, content, self._allowed), []
         except InvalidRequest as error:
             # With an endpoint the model is the file's matter.
             ours = self._endpoint is None

@@ -27,8 +27,8 @@ from models.validation import JobDraft
 
 _log = structlog.get_logger()
 
-#: A chunk ends with the line that reaches one of these.
-_CHUNK_LINES = 1000
+#: A chunk ends with the line that reaches one of these. SQLite has one writer: others wait meanwhile.
+_CHUNK_LINES = 500
 _CHUNK_BYTES = 8 * 2**20
 
 #: Batches whose beginnings of lines are remembered from one chunk to the next.

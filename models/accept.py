@@ -16,15 +16,15 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from models.database import Database, now
-from models.errors import IdempotencyMismatch, QueueUnavailable
+from models.errors import QueueUnavailable
 from models.failpoints import failpoint
+from models.idempotency import find_known, remember
 from models.ids import new_id
 from models.new_job import NewJob, store_new_jobs
 from models.queue import JobQueue, Ticket
 from models.strict_json import dump_json
 from models.tables.batch_job import BatchJob, BatchStatus
 from models.tables.job import IS_NOT_HELD, Job, JobStatus, Lane
-from models.tables.project import IdempotencyKey
 from models.validation import JobDraft
 
 _log = structlog.get_logger()
@@ -118,14 +118,10 @@ def _canonical(value: Any) -> bytes:
 
 
 def _find_known(session: Session, submission: Submission) -> str | None:
-    if submission.idempotency_key is None:
+    key = submission.idempotency_key
+    if key is None:
         return None
-    known = session.get(IdempotencyKey, (submission.project_id, submission.idempotency_key))
-    if known is None:
-        return None
-    if known.request_hash != submission.fingerprint:
-        raise IdempotencyMismatch
-    return known.resource_id
+    return find_known(session, submission.project_id, key, submission.fingerprint)
 
 
 def _store(session: Session, submission: Submission, free: Mapping[_Stream, int]) -> tuple[str, list[Job]]:
@@ -140,14 +136,13 @@ def _store(session: Session, submission: Submission, free: Mapping[_Stream, int]
     _mark_dispatched(session, jobs, free, at)
     resource_id = batch_id or jobs[0].id
     if submission.idempotency_key is not None:
-        session.add(
-            IdempotencyKey(
-                project_id=submission.project_id,
-                key=submission.idempotency_key,
-                request_hash=submission.fingerprint,
-                resource_id=resource_id,
-                created_at=at,
-            )
+        remember(
+            session,
+            submission.project_id,
+            submission.idempotency_key,
+            fingerprint=submission.fingerprint,
+            resource_id=resource_id,
+            at=at,
         )
     store_new_jobs(session, new)
     return resource_id, jobs
@@ -160,6 +155,7 @@ def _new_batch(submission: Submission, at: datetime) -> BatchJob:
         status=BatchStatus.IN_PROGRESS,
         total=len(submission.drafts),
         queued=len(submission.drafts),
+        cost_tokens=sum(draft.cost_tokens for draft in submission.drafts),
         metadata_text=dump_json(submission.metadata) if submission.metadata is not None else None,
         created_at=at,
     )

@@ -1,9 +1,8 @@
-"""The steps of batches, each with what it is done with."""
+"""What background work does for a batch at each step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import structlog
 
@@ -22,32 +21,34 @@ from models.signals import Signal, Signals
 _log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchSteps:
-    """Does a chunk of a step at a time. Each raises DatabaseUnavailable and WorkLost."""
+def batch_steps(
+    work: BatchWork,
+    files: FileStore,
+    signals: Signals,
+    settings: Settings,
+    *,
+    should_stop: Callable[[], bool],
+) -> Mapping[BatchStep, Callable[[WorkLease], object]]:
+    """Return the function of each step; it does a chunk, or, to validate, the whole file."""
+    validation = BatchValidation(work, files, settings, should_stop=should_stop)
 
-    work: BatchWork
-    files: FileStore
-    settings: Settings
-    signals: Signals
+    def sweep(lease: WorkLease) -> None:
+        cancelled = sweep_chunk(work, lease)
+        if cancelled:
+            _free_engines(signals, cancelled)
 
-    def table(self, *, should_stop: Callable[[], bool]) -> Mapping[BatchStep, Callable[[WorkLease], None]]:
-        """Return what is to be called for each step."""
-        given = (self.work, self.files, self.settings)
-        return {
-            BatchStep.VALIDATE: BatchValidation(*given, should_stop=should_stop).validate,
-            BatchStep.SWEEP: self._sweep,
-            BatchStep.SPLIT: BatchSplit(*given).split_chunk,
-            BatchStep.RETRY: lambda lease: retry_chunk(self.work, lease),
-            BatchStep.ASSEMBLE: lambda lease: assemble_chunk(self.work, lease, self.files),
-        }
+    return {
+        BatchStep.VALIDATE: validation.validate,
+        BatchStep.SPLIT: BatchSplit(work, files, settings).split_chunk,
+        BatchStep.SWEEP: sweep,
+        BatchStep.RETRY: lambda lease: retry_chunk(work, lease),
+        BatchStep.ASSEMBLE: lambda lease: assemble_chunk(work, lease, files),
+    }
 
-    def _sweep(self, lease: WorkLease) -> None:
-        cancelled = sweep_chunk(self.work, lease)
-        if not cancelled:
-            return
-        try:
-            self.signals.send(Signal.CANCEL, cancelled)
-        except QueueUnavailable as error:
-            # Their workers find out when they renew their leases.
-            _log.warning("hint_lost", signal=Signal.CANCEL, job_ids=cancelled, error=error.message)
+
+def _free_engines(signals: Signals, job_ids: list[str]) -> None:
+    try:
+        signals.send(Signal.CANCEL, job_ids)
+    except QueueUnavailable as error:
+        # They run to their end, and their results are discarded.
+        _log.warning("hint_lost", signal=Signal.CANCEL, num_jobs=len(job_ids), error=error.message)

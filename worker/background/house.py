@@ -15,6 +15,7 @@ from models.chore_lease import ChoreLeases
 from models.consumer import Consumer
 from models.dispatch import Dispatcher
 from models.errors import ServiceUnavailable
+from models.file_retention import FileRetention
 from models.file_store import FileStore
 from models.fleet import Fleet
 from models.presence import require_redis
@@ -25,7 +26,7 @@ from models.signals import Signals
 from models.watchdog import Watchdog
 from worker.background.alarm import Alarm
 from worker.background.batch_care import NUM_THREADS, BatchCare
-from worker.background.batch_steps import BatchSteps
+from worker.background.batch_steps import batch_steps
 from worker.background.schedule import Chore, Schedule
 from worker.connections import open_database
 from worker.job_care import JobCare
@@ -52,6 +53,7 @@ class House:
         self._open.callback(self._queue.close)
         self._signals = Signals(url, settings.redis_namespace)
         self._open.callback(self._signals.close)
+        self._files = FileStore(self._database, BlobStore(settings.blob_url))
         self._cares = {model: self._care_of(model) for model in settings.allowed_models}
 
     def schedule(self) -> Schedule:
@@ -76,6 +78,8 @@ class House:
         yield Chore("rescue", 2.0, care.rescue)
         yield Chore("expire", 2.0, care.expire)
         yield Chore("forget", 60.0, retention.forget)
+        files = FileRetention(self._database, self._files.blobs, history_seconds=settings.history_seconds)
+        yield Chore("forget_files", 60.0, files.forget)
         watchdog = Watchdog(
             self._database, models=settings.allowed_models, stuck_seconds=settings.stuck_seconds
         )
@@ -86,9 +90,8 @@ class House:
 
     def _batch_care(self) -> BatchCare:
         work = BatchWork(self._database)
-        files = FileStore(self._database, BlobStore(self._settings.blob_url))
-        steps = BatchSteps(work=work, files=files, settings=self._settings, signals=self._signals)
-        return BatchCare(work, steps.table(should_stop=_should_stop), should_stop=_should_stop)
+        steps = batch_steps(work, self._files, self._signals, self._settings, should_stop=_should_stop)
+        return BatchCare(work, steps, should_stop=_should_stop)
 
     def _care_of(self, model: str) -> JobCare:
         settings = self._settings

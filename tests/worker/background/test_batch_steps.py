@@ -16,7 +16,7 @@ from models.tables.job import JobStatus
 from tests.models.batch_kit import BatchKit, request, requests
 from tests.models.pipeline import Pipeline as Backlog
 from worker.background.batch_care import BatchCare
-from worker.background.batch_steps import BatchSteps
+from worker.background.batch_steps import batch_steps
 
 
 class Hints:
@@ -39,8 +39,8 @@ def hints() -> Hints:
 
 @pytest.fixture
 def care(kit: BatchKit, hints: Hints) -> BatchCare:
-    steps = BatchSteps(work=kit.work, files=kit.files, settings=kit.settings, signals=cast(Signals, hints))
-    return BatchCare(kit.work, steps.table(should_stop=lambda: False))
+    steps = batch_steps(kit.work, kit.files, cast(Signals, hints), kit.settings, should_stop=lambda: False)
+    return BatchCare(kit.work, steps)
 
 
 def records(kit: BatchKit, file_id: str | None) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@
     │   ├── JobNotFound             job_not_found
     │   ├── BatchNotFound           batch_not_found
     │   ├── FileNotFound            file_not_found
+    │   │   └── InputFileNotFound     the same, of a file that a request names
     │   ├── UploadNotFound          upload_not_found
     │   ├── FileInUse               file_in_use
     │   ├── UploadNotPending        upload_not_pending
@@ -49,6 +50,8 @@ class RequestError(HeadraceError):
     """The request cannot be served as it stands."""
 
     code = "invalid_request"
+    #: The field of the request that is to blame, if it is one.
+    param: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,12 @@ class FileNotFound(RequestError):
     """No file of this project has this id."""
 
     code = "file_not_found"
+
+
+class InputFileNotFound(FileNotFound):
+    """No file of this project has the id in input_file_id."""
+
+    param = "input_file_id"
 
 
 class UploadNotFound(RequestError):

@@ -148,6 +148,14 @@ class Job(Base):
             sqlite_where=text("batch_id IS NOT NULL AND custom_id IS NOT NULL"),
             postgresql_where=text("batch_id IS NOT NULL AND custom_id IS NOT NULL"),
         ),
+        # How far a batch has come: its first line that has not ended, its first that waits.
+        Index(
+            "ix_jobs_unfinished",
+            "batch_id",
+            "line",
+            sqlite_where=text("batch_id IS NOT NULL AND status IN ('queued', 'running')"),
+            postgresql_where=text("batch_id IS NOT NULL AND status IN ('queued', 'running')"),
+        ),
         # What Redis should hold: a few windows, of however many jobs wait.
         Index(
             "ix_jobs_dispatched",

@@ -16,6 +16,7 @@ _FREE = sa.text("status = 'queued' AND held = 0")
 _UNDISPATCHED = sa.text("status = 'queued' AND dispatched_at IS NULL")
 _FREE_UNDISPATCHED = sa.text("status = 'queued' AND dispatched_at IS NULL AND held = 0")
 _NAMED = sa.text("batch_id IS NOT NULL AND custom_id IS NOT NULL")
+_UNFINISHED = sa.text("batch_id IS NOT NULL AND status IN ('queued', 'running')")
 
 _BATCH_TEXTS = (
     "input_file_id",
@@ -64,9 +65,11 @@ def upgrade() -> None:
         _FREE_UNDISPATCHED,
     )
     _index("ix_jobs_custom_id", ["batch_id", "custom_id"], _NAMED)
+    _index("ix_jobs_unfinished", ["batch_id", "line"], _UNFINISHED)
 
 
 def downgrade() -> None:
+    op.drop_index("ix_jobs_unfinished", "jobs")
     op.drop_index("ix_jobs_custom_id", "jobs")
     op.drop_index("ix_jobs_undispatched", "jobs")
     _index("ix_jobs_undispatched", ["model", "lane", "project_id", "deadline_at", "id"], _UNDISPATCHED)
@@ -145,10 +148,7 @@ def _make_uploads() -> None:
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("expires_at", sa.BigInteger(), nullable=False),
     )
-    where = sa.text("status = 'pending'")
-    op.create_index(
-        "ix_uploads_pending", "uploads", ["expires_at"], sqlite_where=where, postgresql_where=where
-    )
+    op.create_index("ix_uploads_expires_at", "uploads", ["expires_at"])
     op.create_table(
         "upload_parts",
         sa.Column("id", sa.Text(), primary_key=True),

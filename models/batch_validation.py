@@ -9,10 +9,11 @@ from datetime import datetime
 import structlog
 
 from models.batch_findings import BatchFindings, errors_text
+from models.batch_input import BatchInput, InputLost
 from models.batch_line import LineReader
 from models.batch_work import BatchWork, WorkLease
 from models.database import now
-from models.errors import Fault, FileNotFound
+from models.errors import Fault
 from models.file_store import FileStore
 from models.fleet import Fleet
 from models.seen_ids import SeenIds
@@ -23,8 +24,6 @@ _log = structlog.get_logger()
 
 #: Lines between two looks at the batch, which renew the lease.
 _LINES_PER_LOOK = 1000
-
-_GONE = Fault("file_not_found", "The input file was deleted, or has expired, before it was read.")
 
 
 class BatchValidation:
@@ -42,7 +41,7 @@ class BatchValidation:
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._work = work
-        self._files = files
+        self._input = BatchInput(files, max_line_bytes=settings.max_body_bytes)
         self._settings = settings
         self._should_stop = should_stop
 
@@ -63,18 +62,16 @@ class BatchValidation:
                 return
             model = reading.model
             findings.check_size(self._settings.max_batch_requests)
-        except FileNotFound:
+        except InputLost as lost:
             findings = BatchFindings()
-            findings.refuse(_GONE.code, _GONE.message)
+            findings.refuse(lost.fault)
         self._conclude(lease, findings, model or self._settings.served_name)
 
     def _read(self, lease: WorkLease, batch: BatchJob, findings: BatchFindings) -> LineReader | None:
         """Read all lines; None where the batch was cancelled, or the process shall stop."""
-        file = self._files.find(batch.project_id, batch.input_file_id or "")
         with closing(SeenIds()) as seen:
             reader = LineReader(self._settings, seen=seen, endpoint=batch.endpoint)
-            lines = self._files.lines(file, max_bytes=self._settings.max_body_bytes)
-            for line, (_, raw) in enumerate(lines):
+            for line, (_, raw) in enumerate(self._input.lines(batch)):
                 if line % _LINES_PER_LOOK == _LINES_PER_LOOK - 1 and self._look(lease) is None:
                     return None
                 findings.add(reader.read(line, raw))

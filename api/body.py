@@ -18,9 +18,7 @@ def read_object(*, max_bytes: int) -> dict[str, Any]:
 
     Raises LengthRequired, BodyTooLarge, UnsupportedMediaType, and InvalidRequest for what is not JSON.
     """
-    encoding = request.headers.get("Content-Encoding", "identity")
-    if encoding.lower() != "identity":
-        raise UnsupportedMediaType(f"Content-Encoding {encoding!r} is not supported; send the body as it is.")
+    require_plain_body()
     if request.mimetype != "application/json":
         raise UnsupportedMediaType
     # A chunked body over a limit is cut off silently by the framework, so its length must be declared.
@@ -45,6 +43,13 @@ def is_repeated() -> bool:
     """Whether the client says that it has sent this request before, as the openai SDK does by itself."""
     tries = request.headers.get("x-stainless-retry-count", "0")
     return tries.isascii() and tries.isdigit() and tries.strip("0") != ""
+
+
+def require_plain_body() -> None:
+    """Raise UnsupportedMediaType for a compressed body."""
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if encoding.lower() != "identity":
+        raise UnsupportedMediaType(f"Content-Encoding {encoding!r} is not supported; send the body as it is.")
 
 
 def read_idempotency_key() -> str | None:

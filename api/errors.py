@@ -4,7 +4,8 @@ Errors that only HTTP knows, beside the tree of `models/errors.py`:
 
     RequestError
     ├── UnsupportedMediaType    unsupported_media_type
-    └── ModelNotFound           model_not_found
+    ├── ModelNotFound           model_not_found
+    └── RangeNotSatisfiable     range_not_satisfiable
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from models.errors import (
     BatchNotFound,
     BatchNotRetryable,
     BodyTooLarge,
+    FileInUse,
+    FileNotFound,
     HeadraceError,
     IdempotencyMismatch,
     InputFileNotFound,
@@ -34,6 +37,8 @@ from models.errors import (
     LengthRequired,
     RequestError,
     ServiceUnavailable,
+    UploadNotFound,
+    UploadNotPending,
 )
 
 _log = structlog.get_logger()
@@ -54,6 +59,16 @@ class ModelNotFound(RequestError):
     code = "model_not_found"
 
 
+class RangeNotSatisfiable(RequestError):
+    """No byte of the file is in the range that was asked for."""
+
+    code = "range_not_satisfiable"
+
+    def __init__(self, num_bytes: int) -> None:
+        super().__init__()
+        self.num_bytes = num_bytes
+
+
 #: The first class that an error is an instance of decides.
 _STATUSES: Mapping[type[HeadraceError], HTTPStatus] = {
     InvalidApiKey: HTTPStatus.UNAUTHORIZED,
@@ -61,6 +76,11 @@ _STATUSES: Mapping[type[HeadraceError], HTTPStatus] = {
     BatchNotFound: HTTPStatus.NOT_FOUND,
     InputFileNotFound: HTTPStatus.NOT_FOUND,
     ModelNotFound: HTTPStatus.NOT_FOUND,
+    FileNotFound: HTTPStatus.NOT_FOUND,
+    UploadNotFound: HTTPStatus.NOT_FOUND,
+    FileInUse: HTTPStatus.CONFLICT,
+    UploadNotPending: HTTPStatus.CONFLICT,
+    RangeNotSatisfiable: HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
     JobAlreadyFinished: HTTPStatus.CONFLICT,
     JobNotRetryable: HTTPStatus.CONFLICT,
     JobAlreadyRetried: HTTPStatus.CONFLICT,
@@ -103,7 +123,10 @@ def _answer_ours(error: HeadraceError) -> Response:
         ]
     # What a database or Redis says of itself is for the log.
     message = type(error)().message if isinstance(error, ServiceUnavailable) else error.message
-    return _answer(status, error.code, message, param=param, details=details)
+    answer = _answer(status, error.code, message, param=param, details=details)
+    if isinstance(error, RangeNotSatisfiable):
+        answer.headers["Content-Range"] = f"bytes */{error.num_bytes}"
+    return answer
 
 
 def _answer_http(error: HTTPException) -> Response:

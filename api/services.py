@@ -25,6 +25,7 @@ from models.presence import require_database
 from models.queue import JobQueue
 from models.settings import Settings
 from models.signals import Signal, Signals
+from models.upload_store import UploadStore
 from models.watchdog import Watchdog
 
 _log = structlog.get_logger()
@@ -46,6 +47,7 @@ class Services:
     jobs: JobStore
     batches: BatchStore
     files: FileStore
+    uploads: UploadStore
     keys: KeyRing
     fleet: Fleet
     watchdog: Watchdog
@@ -57,7 +59,8 @@ class Services:
         """Check the database, make sure that there is a key, and connect lazily to Redis.
 
         No connection and no thread is left open, so that a server may fork afterwards.
-        Raises StartupError where Redis is not named, or the database does not answer or is not migrated.
+        Raises StartupError where Redis is not named, the database does not answer or is not migrated, or the
+        place of files is none.
         """
         url = settings.queue_url
         database = Database(settings.sql_url)
@@ -68,8 +71,8 @@ class Services:
             settings.data_dir, settings.api_key.get_secret_value() if settings.api_key else None
         )
         database.close()
-        queue = JobQueue(url, settings.redis_namespace)
         files = FileStore(database, BlobStore(settings.blob_url))
+        queue = JobQueue(url, settings.redis_namespace)
         return cls(
             settings=settings,
             started_at=datetime.now(UTC),
@@ -80,6 +83,7 @@ class Services:
             jobs=JobStore(database),
             batches=BatchStore(database),
             files=files,
+            uploads=UploadStore(database, files),
             keys=keys,
             fleet=Fleet(database),
             watchdog=Watchdog(database, models=settings.allowed_models, stuck_seconds=settings.stuck_seconds),

@@ -1,4 +1,4 @@
-"""Blobs: the bytes of files, in a folder or wherever else fsspec reaches. Each is written once, by one name."""
+"""Blobs: the bytes of files, in a folder or where else fsspec reaches. Each is written once, by one name."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fsspec.core import split_protocol
 from fsspec.implementations.local import LocalFileSystem
 
 from models.errors import FileStorageUnavailable, HeadraceError, StartupError
+from models.raw_line import LineCount
 
 _log = structlog.get_logger()
 
@@ -38,22 +39,17 @@ class BlobWriter:
     def __init__(self, name: str, file: Any) -> None:
         self.name = name
         self.num_bytes = 0
-        #: Line ends, and whether something follows the last one.
-        self._num_line_ends = 0
-        self._is_line_open = False
+        self._lines = LineCount()
         self._file = file
         self._hash = hashlib.sha256()
 
     def write(self, data: bytes) -> None:
         """Add bytes. Raises FileStorageUnavailable."""
-        if not data:
-            return
         with _storage_errors(self.name):
             self._file.write(data)
         self._hash.update(data)
         self.num_bytes += len(data)
-        self._num_line_ends += data.count(b"\n")
-        self._is_line_open = not data.endswith(b"\n")
+        self._lines.add(data)
 
     @property
     def sha256(self) -> str:
@@ -62,7 +58,7 @@ class BlobWriter:
     @property
     def num_lines(self) -> int:
         """How many lines there are so far; the last one needs no end."""
-        return self._num_line_ends + self._is_line_open
+        return self._lines.num_lines
 
 
 class BlobStore:

@@ -4,50 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from datetime import datetime
+from typing import Literal
 
-from sqlalchemy import ColumnElement, delete, func, or_, select
+from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
+from models import file_assembly
 from models.blob_store import BlobStore, BlobWriter, new_blob_name
 from models.database import Database, now
 from models.errors import FileInUse, FileNotFound
-from models.ids import new_id
+from models.file_assembly import Blob as Blob
+from models.loose_blob import announce
+from models.raw_line import RawLine as RawLine
+from models.raw_line import split_lines
 from models.tables.batch_job import OPEN_STATUSES, BatchJob
-from models.tables.file import FilePart, FilePurpose, LooseBlob, StoredFile
-
-#: A blob that nobody has claimed for so long is removed: whoever wrote it has died.
-_UNCLAIMED = timedelta(days=1)
-
-
-class Blob(NamedTuple):
-    """A blob that was written."""
-
-    name: str
-    num_bytes: int
-    sha256: str
-    num_lines: int
-
-    @classmethod
-    def of(cls, writer: BlobWriter) -> Blob:
-        """Return what a writer has written."""
-        return cls(writer.name, writer.num_bytes, writer.sha256, writer.num_lines)
-
-
-class RawLine(NamedTuple):
-    """A line of a file: where it begins, and its bytes without the line's end."""
-
-    offset: int
-    bytes: bytes
+from models.tables.file import FilePart, FilePurpose, StoredFile
 
 
 class FileStore:
-    """The files of all projects. A file of another project does not exist here.
-
-    A blob stands in one table at a time: `loose_blobs` while it is written and once its file is gone,
-    `upload_parts`, or `file_parts`. So a process may die between any two steps.
-    """
+    """The files of all projects. A file of another project does not exist here."""
 
     def __init__(self, database: Database, blobs: BlobStore) -> None:
         self.database = database
@@ -61,7 +37,7 @@ class FileStore:
         """
         name = new_blob_name()
         with self.database.transaction() as session:
-            session.add(LooseBlob(blob=name, due_at=now(session) + _UNCLAIMED))
+            announce(session, name)
         with self.blobs.writer(name) as writer:
             yield writer
 
@@ -77,14 +53,15 @@ class FileStore:
     ) -> StoredFile:
         """Make a file of blobs, in their order."""
         with self.database.transaction() as session:
-            at = now(session)
-            file = _new_file(session, project_id, purpose=purpose, filename=filename, at=at)
-            for blob in parts:
-                self.append_part(session, file, blob)
-            file.num_lines = num_lines
-            expires_at = at + timedelta(seconds=expires_after_seconds) if expires_after_seconds else None
-            self.finish_output(session, file, at=at, expires_at=expires_at)
-            return file
+            return file_assembly.add_file(
+                session,
+                project_id,
+                purpose=purpose,
+                filename=filename,
+                parts=parts,
+                expires_after_seconds=expires_after_seconds,
+                num_lines=num_lines,
+            )
 
     def find(self, project_id: str, file_id: str) -> StoredFile:
         """Return a file. Raises FileNotFound for one that is not ready, deleted or expired as well."""
@@ -155,25 +132,13 @@ class FileStore:
 
     def begin_output(self, session: Session, project_id: str, *, filename: str, at: datetime) -> StoredFile:
         """Make a file without any part, which nobody sees until it is finished."""
-        return _new_file(session, project_id, purpose=FilePurpose.BATCH_OUTPUT, filename=filename, at=at)
+        return file_assembly.begin_file(
+            session, project_id, purpose=FilePurpose.BATCH_OUTPUT, filename=filename, at=at
+        )
 
     def append_part(self, session: Session, file: StoredFile, blob: Blob) -> None:
-        """Let a file go on with a blob. Who writes it holds a lock, of its batch's row, say."""
-        row = session.get_one(StoredFile, file.id)
-        last = select(func.coalesce(func.max(FilePart.number), -1)).where(FilePart.file_id == row.id)
-        session.add(
-            FilePart(
-                file_id=row.id,
-                number=session.scalars(last).one() + 1,
-                blob=blob.name,
-                num_bytes=blob.num_bytes,
-                sha256=blob.sha256,
-            )
-        )
-        row.num_bytes += blob.num_bytes
-        row.num_lines += blob.num_lines
-        session.execute(delete(LooseBlob).where(LooseBlob.blob == blob.name))
-        session.flush()
+        """Let an output that is not finished go on with a blob, under the row lock of its batch."""
+        file_assembly.append_part(session, file, blob)
 
     def finish_output(
         self, session: Session, file: StoredFile, *, at: datetime, expires_at: datetime | None
@@ -200,44 +165,6 @@ class FileStore:
 def being_read(file_id: ColumnElement[str] | str) -> ColumnElement[bool]:
     """The condition on batches that one is open and reads this file."""
     return (BatchJob.input_file_id == file_id) & BatchJob.status.in_(sorted(OPEN_STATUSES))
-
-
-def split_lines(pieces: Iterator[bytes], *, offset: int, max_bytes: int) -> Iterator[RawLine]:
-    """Cut bytes, which begin at `offset`, into lines; of each at most `max_bytes` and one byte more."""
-    begin, held = offset, b""
-    at = offset
-    for piece in pieces:
-        start = 0
-        while (end := piece.find(b"\n", start)) >= 0:
-            yield RawLine(begin, _cut(held, piece[start:end], max_bytes))
-            start = end + 1
-            begin, held = at + start, b""
-        # One byte more than is given: the last one may be half of a line's end.
-        held = (held + piece[start:])[: max_bytes + 2]
-        at += len(piece)
-    if at > begin:
-        yield RawLine(begin, _cut(held, b"", max_bytes))
-
-
-def _cut(held: bytes, rest: bytes, max_bytes: int) -> bytes:
-    return (held + rest).removesuffix(b"\r")[: max_bytes + 1]
-
-
-def _new_file(
-    session: Session, project_id: str, *, purpose: FilePurpose, filename: str, at: datetime
-) -> StoredFile:
-    file = StoredFile(
-        id=new_id("file"),
-        project_id=project_id,
-        purpose=purpose,
-        filename=filename,
-        num_bytes=0,
-        num_lines=0,
-        created_at=at,
-    )
-    session.add(file)
-    session.flush()
-    return file
 
 
 def _visible(at: datetime) -> ColumnElement[bool]:

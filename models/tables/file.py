@@ -106,14 +106,7 @@ class Upload(Base):
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime]
 
-    __table_args__ = (
-        Index(
-            "ix_uploads_pending",
-            "expires_at",
-            sqlite_where=text("status = 'pending'"),
-            postgresql_where=text("status = 'pending'"),
-        ),
-    )
+    __table_args__ = (Index("ix_uploads_expires_at", "expires_at"),)
 
 
 class UploadPart(Base):

@@ -18,6 +18,7 @@ from models.chore_lease import ChoreLeases
 from models.consumer import Consumer
 from models.dispatch import Dispatcher
 from models.errors import ServiceUnavailable
+from models.file_retention import FileRetention
 from models.file_store import FileStore
 from models.fleet import Fleet
 from models.presence import require_redis
@@ -79,6 +80,10 @@ class House:
         yield Chore("rescue", 2.0, care.rescue)
         yield Chore("expire", 2.0, care.expire)
         yield Chore("forget", 60.0, retention.forget)
+        files = FileRetention(
+            self._database, BlobStore(settings.blob_url), history_seconds=settings.history_seconds
+        )
+        yield Chore("forget_files", 60.0, files.forget)
         watchdog = Watchdog(
             self._database, models=settings.allowed_models, stuck_seconds=settings.stuck_seconds
         )

@@ -148,10 +148,7 @@ def _make_uploads() -> None:
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("expires_at", sa.BigInteger(), nullable=False),
     )
-    where = sa.text("status = 'pending'")
-    op.create_index(
-        "ix_uploads_pending", "uploads", ["expires_at"], sqlite_where=where, postgresql_where=where
-    )
+    op.create_index("ix_uploads_expires_at", "uploads", ["expires_at"])
     op.create_table(
         "upload_parts",
         sa.Column("id", sa.Text(), primary_key=True),

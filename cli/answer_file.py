@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cli.output_file import is_compressed, open_part
 from models.batch_line import BadLine
 from models.batch_record import answer_record, refusal
 from models.batch_store import BatchLine, BatchStore
@@ -45,18 +47,19 @@ def answer_records(
 
 
 def write_records(records: Iterable[Mapping[str, Any]], part: Path, output: Path) -> None:
-    """Write records as JSON lines into `part`, then put it in the place of `output` at once."""
-    with part.open("w", encoding="utf-8", newline="\n") as file:
+    """Write records as JSON lines into `part`, then put it in the place of `output` at once.
+
+    They are compressed if the output's name ends in `.gz`.
+    """
+    with open_part(part, output) as file:
         for record in records:
-            file.write(dump_json(record) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+            file.write(dump_json(record).encode() + b"\n")
     os.replace(part, output)
 
 
 def read_records(output: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of an output file."""
-    with output.open(encoding="utf-8") as file:
+    with gzip.open(output) if is_compressed(output) else output.open("rb") as file:
         for text in file:
             yield json.loads(text)
 

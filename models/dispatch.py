@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import structlog
-from sqlalchemy import ColumnElement, and_, exists, func, select, update
+from sqlalchemy import ColumnElement, and_, exists, func, literal_column, select, update
 from sqlalchemy.orm import Session
 
 from models.database import Database, now
+from models.dispatch_order import next_jobs
 from models.failpoints import failpoint
 from models.fairness import deficit_round_robin
 from models.move import Move, move_jobs
 from models.queue import JobQueue, Ticket
 from models.tables.job import IS_NOT_HELD, Job, JobStatus, Lane
 from models.tables.project import JobCount
+from models.tables.root import UtcMicroseconds
 
 _log = structlog.get_logger()
 
@@ -141,22 +143,17 @@ class Dispatcher:
             ).all()
 
     def _waiting(self, session: Session, project_id: str, lane: Lane, limit: int) -> list[Job]:
-        """Lock and return a project's next jobs: earliest deadline first, then age."""
-        return list(
-            session.scalars(
-                select(Job)
-                .where(
-                    self._owed(lane),
-                    Job.project_id == project_id,
-                    # Suspects are taken in SQL.
-                    Job.isolation == 0,
-                    Job.available_at <= now(session),
-                )
-                .order_by(Job.deadline_at.asc().nulls_last(), Job.id)
-                .limit(limit)
-                .with_for_update(skip_locked=True)
-            )
+        """Lock and return a project's next jobs."""
+        # The plus keeps SQLite from reading by `ix_jobs_available` instead, and sorting all that it finds.
+        available_at = literal_column("+jobs.available_at", UtcMicroseconds)
+        waiting = and_(
+            self._owed(lane),
+            Job.project_id == project_id,
+            # Suspects are taken in SQL.
+            Job.isolation == 0,
+            available_at <= now(session),
         )
+        return next_jobs(session, waiting, lane=lane, limit=limit)
 
     def _forget_entries(self) -> None:
         _log.info("queue_was_empty", model=self._model)

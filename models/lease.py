@@ -67,6 +67,7 @@ class ClaimedJob:
     #: wrong one here ends nobody early.
     deadline: float | None
     created_at: datetime
+    batch_id: str | None = None
 
     @property
     def id(self) -> str:
@@ -246,6 +247,7 @@ def _claimed(job: Job, entry: Entry | None, body: str) -> ClaimedJob:
         seed=job.seed,
         deadline=_monotonic_deadline(job),
         created_at=job.created_at,
+        batch_id=job.batch_id,
     )
 
 

@@ -9,9 +9,6 @@ import structlog
 from celery.worker import state
 
 from models.backoff import Backoff
-from models.batch_split import BatchSplit
-from models.batch_state import BatchStep
-from models.batch_validation import BatchValidation
 from models.batch_work import BatchWork
 from models.blob_store import BlobStore
 from models.chore_lease import ChoreLeases
@@ -29,6 +26,7 @@ from models.signals import Signals
 from models.watchdog import Watchdog
 from worker.background.alarm import Alarm
 from worker.background.batch_care import NUM_THREADS, BatchCare
+from worker.background.batch_steps import batch_steps
 from worker.background.schedule import Chore, Schedule
 from worker.connections import open_database
 from worker.job_care import JobCare
@@ -80,9 +78,7 @@ class House:
         yield Chore("rescue", 2.0, care.rescue)
         yield Chore("expire", 2.0, care.expire)
         yield Chore("forget", 60.0, retention.forget)
-        files = FileRetention(
-            self._database, BlobStore(settings.blob_url), history_seconds=settings.history_seconds
-        )
+        files = FileRetention(self._database, self._files.blobs, history_seconds=settings.history_seconds)
         yield Chore("forget_files", 60.0, files.forget)
         watchdog = Watchdog(
             self._database, models=settings.allowed_models, stuck_seconds=settings.stuck_seconds
@@ -93,12 +89,8 @@ class House:
             yield Chore(f"batches:{number}", 1.0, batches.go_on)
 
     def _batch_care(self) -> BatchCare:
-        work, files, settings = BatchWork(self._database), self._files, self._settings
-        validation = BatchValidation(work, files, settings, should_stop=_should_stop)
-        steps = {
-            BatchStep.VALIDATE: validation.validate,
-            BatchStep.SPLIT: BatchSplit(work, files, settings).split_chunk,
-        }
+        work = BatchWork(self._database)
+        steps = batch_steps(work, self._files, self._signals, self._settings, should_stop=_should_stop)
         return BatchCare(work, steps, should_stop=_should_stop)
 
     def _care_of(self, model: str) -> JobCare:

@@ -1,0 +1,180 @@
+"""A double of the API for the `batch` commands: files, and one batch that is over after some looks.
+
+It speaks real HTTP, and can break a download in the middle or be away for a while.
+"""
+
+from __future__ import annotations
+
+import email.parser
+import email.policy
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+BATCH_ID = "batch_1"
+
+
+def batch_object(status: str = "in_progress", **changes: Any) -> dict[str, Any]:
+    """A batch as the API shows it."""
+    counts = dict.fromkeys(("queued", "running", "succeeded", "failed", "cancelled", "expired"), 0)
+    return {
+        "id": BATCH_ID,
+        "object": "batch",
+        "status": status,
+        "endpoint": "/v1/completions",
+        "model": "echo",
+        "lane": "bulk",
+        "errors": None,
+        "input_file_id": "file-1",
+        "output_file_id": None,
+        "error_file_id": None,
+        "request_counts": {"total": 0, "completed": 0, "failed": 0},
+        "counts": counts,
+        "usage": {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0},
+        "created_at": 1_790_000_000,
+        "expires_at": None,
+        "run_after": None,
+        "paused_at": None,
+        "queue_position": None,
+        "eta_seconds": None,
+        "deadline_at_risk": False,
+        "report": None,
+        **changes,
+    }
+
+
+def ended(completed: int, failed: int, status: str = "completed") -> dict[str, Any]:
+    """A batch that is over, with its files."""
+    return batch_object(
+        status,
+        request_counts={"total": completed + failed, "completed": completed, "failed": failed},
+        output_file_id="file-output" if completed else None,
+        error_file_id="file-errors" if failed else None,
+    )
+
+
+class FakeApi:
+    """What the server holds, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        #: What looks at the batch show, one after the other; the last one stays. An int is an HTTP status.
+        self.looks: list[dict[str, Any] | int] = [batch_object()]
+        #: After how many bytes each download breaks off, one after the other.
+        self.breaks: list[int] = []
+        self.knows_ranges = True
+        #: Answers of POST by path, where it is not the batch: (status, body).
+        self.refusals: dict[str, tuple[int, dict[str, Any]]] = {}
+        self.asked: list[tuple[str, str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.filenames: list[str] = []
+        self.url = ""
+
+    def look(self) -> dict[str, Any] | int:
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+
+    def bodies(self, path: str) -> list[Any]:
+        """What was posted to a path."""
+        return [body for method, asked, body in self.asked if (method, asked) == ("POST", path)]
+
+
+@contextmanager
+def fake_api() -> Iterator[FakeApi]:
+    """Serve on a free port of this machine."""
+    api = FakeApi()
+    handler = type("Handler", (_Handler,), {"api": api})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        api.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield api
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    api: FakeApi
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.removeprefix("/v1/").partition("?")
+        self._note("GET", path, query)
+        if path.endswith("/content"):
+            content = self.api.files.get(path.split("/")[1])
+            self._refuse(404) if content is None else self._content(content)
+        elif path == "batches":
+            look = self.api.look()
+            self._answer(200, {"object": "list", "data": [look], "last_id": BATCH_ID, "has_more": True})
+        elif path == f"batches/{BATCH_ID}":
+            look = self.api.look()
+            self._answer(200, look) if isinstance(look, dict) else self._refuse(look)
+        else:
+            self._refuse(404)
+
+    def do_POST(self) -> None:
+        path = self.path.removeprefix("/v1/")
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        if path == "files":
+            self._note("POST", path, None)
+            self._store(content)
+            return
+        self._note("POST", path, json.loads(content) if content else None)
+        status, body = self.api.refusals.get(path, (200, {}))
+        if status != 200:
+            self._answer(status, body)
+            return
+        look = self.api.looks[0]
+        self._answer(200, look if isinstance(look, dict) else {})
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Tests are quiet."""
+
+    def _store(self, content: bytes) -> None:
+        head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
+        form = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(head + content)
+        parts = {part.get_param("name", header="content-disposition"): part for part in form.iter_parts()}  # type: ignore[attr-defined]
+        if parts["purpose"].get_content().strip() != "batch":
+            self._refuse(400)
+            return
+        self.api.filenames.append(parts["file"].get_filename())
+        file_id = f"file-{len(self.api.filenames)}"
+        self.api.files[file_id] = parts["file"].get_payload(decode=True)
+        self._answer(200, {"id": file_id, "object": "file"})
+
+    def _content(self, content: bytes) -> None:
+        start = 0
+        if self.api.knows_ranges and (asked := self.headers.get("Range")):
+            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        if self.api.breaks:
+            self.wfile.write(content[start : start + self.api.breaks.pop(0)])
+            self.close_connection = True
+        else:
+            self.wfile.write(content[start:])
+
+    def _refuse(self, status: int) -> None:
+        error = {"message": "No.", "type": "invalid_request_error", "param": None, "code": "refused"}
+        self._answer(status, {"error": error})
+
+    def _answer(self, status: int, body: object) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _note(self, method: str, path: str, body: Any) -> None:
+        self.api.asked.append((method, path, body))
+        self.api.headers.append({name.lower(): value for name, value in self.headers.items()})

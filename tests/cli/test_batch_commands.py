@@ -62,7 +62,7 @@ def last_json(out: str) -> Any:
 def test_a_file_is_uploaded_and_a_batch_made_of_it(api: FakeApi, run: Run, source: Path) -> None:
     options = ["--lane", "standard", "--window", "2h", "--metadata", "team=red", "--run-after", "60"]
 
-    code, out, err = run("submit", str(source), *options, "--idempotency-key", "k")
+    code, out, err = run("submit", str(source), *options)
 
     assert (code, out, err) == (0, f"{BATCH_ID}\n", "")
     assert api.filenames == ["in.jsonl"]
@@ -77,9 +77,17 @@ def test_a_file_is_uploaded_and_a_batch_made_of_it(api: FakeApi, run: Run, sourc
             "run_after": 60.0,
         }
     ]
-    assert api.headers[-1]["idempotency-key"] == "k"
-    assert int(api.headers[0]["content-length"]) > len(source.read_bytes())
     assert [method for method, _, _ in api.asked] == ["POST", "POST"]
+
+
+def test_with_an_idempotency_key_the_same_file_is_ordered_again(api: FakeApi, run: Run, source: Path) -> None:
+    for _ in range(2):
+        assert run("submit", str(source), "--idempotency-key", "k")[:2] == (0, f"{BATCH_ID}\n")
+
+    first, second = api.bodies("batches")
+    keys = [headers.get("idempotency-key") for headers in api.headers]
+    assert first == second
+    assert [key for key in keys if key] == ["k", "k"]
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])

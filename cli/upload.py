@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO
 
 from cli.client import ApiError, ApiUnreachable, Client
 from cli.file_window import FileWindow
@@ -23,8 +23,6 @@ PAUSE_SECONDS = 1.0
 
 _PURPOSE = "batch"
 _MAX_PAGE_FILES = 10_000
-
-T = TypeVar("T")
 
 
 def upload(client: Client, file: BufferedReader, *, filename: str) -> dict[str, Any]:
@@ -60,17 +58,17 @@ def _upload_parts(
     for start in range(0, total, PART_BYTES):
         end = min(start + PART_BYTES, total)
         part = FileWindow(file, start, end, lambda num_bytes: show(num_bytes, total)).as_file()
-        sent = _persistently(lambda part=part: client.upload(f"{path}/parts", {"data": ("part", part)}, {}))
-        part_ids.append(sent["id"])
+        part_ids.append(_send_part(client, path, part))
     found: dict[str, Any] = client.post(f"{path}/complete", {"part_ids": part_ids})["file"]
     return found
 
 
-def _persistently(send: Callable[[], T]) -> T:
+def _send_part(client: Client, path: str, part: BinaryIO) -> str:
     tries = 1
     while True:
         try:
-            return send()
+            sent = client.upload(f"{path}/parts", {"data": ("part", part)}, {})
+            return str(sent["id"])
         except (ApiUnreachable, ApiError) as error:
             if tries >= _MAX_TRIES or (isinstance(error, ApiError) and not error.may_pass):
                 raise

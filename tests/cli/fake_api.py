@@ -16,6 +16,10 @@ from typing import Any, cast
 
 BATCH_ID = "batch_1"
 
+#: The files of a batch of three lines: two answered, one not.
+ANSWERS = b'{"line": 1}\n{"line": 3}\n'
+ERRORS = b'{"line": 2}\n'
+
 
 def batch_object(status: str = "in_progress", **changes: Any) -> dict[str, Any]:
     """A batch as the API shows it."""
@@ -133,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._note("POST", path, None)
             self._take(path, content)
             return
-        body = json.loads(content) if content else None
+        body: Any = json.loads(content) if content else None
         self._note("POST", path, body)
         status, refusal = self.api.refusals.get(path, (200, {}))
         if status != 200:
@@ -212,3 +216,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _note(self, method: str, path: str, body: Any) -> None:
         self.api.asked.append((method, path, body))
         self.api.headers.append({name.lower(): value for name, value in self.headers.items()})
+
+
+def last_json(out: str) -> Any:
+    """What a command with `--json` printed last."""
+    return json.loads(out.splitlines()[-1])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +8,14 @@ import pytest
 from cli.client import ApiError, Client
 from cli.upload import upload, upload_once
 from models.settings import Settings
-from tests.cli.fake_api import FakeApi, fake_api
+from tests.cli.fake_api import FakeApi
 
 CONTENT = bytes(range(256)) * 100
 
 
-@pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
-    monkeypatch.setattr("cli.upload.PAUSE_SECONDS", 0.001)
-    with fake_api() as api:
-        yield api
+@pytest.fixture(autouse=True)
+def _nothing_stored(api: FakeApi) -> None:
+    api.files = {}
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask import Flask
 
-from api import batches, catalog, health, jobs, metrics
+from api import batches, catalog, files, health, jobs, metrics, uploads
 from api.errors import install_error_handlers
 from api.query import refuse_nul
 from api.request_id import install_request_ids
@@ -25,6 +25,6 @@ def create_app(settings: Settings) -> Flask:
     install_request_ids(app)
     install_error_handlers(app)
     app.before_request(refuse_nul)
-    for module in (jobs, batches, catalog, health, metrics):
+    for module in (jobs, batches, files, uploads, catalog, health, metrics):
         app.register_blueprint(module.blueprint)
     return app

@@ -18,9 +18,7 @@ def read_object(*, max_bytes: int) -> dict[str, Any]:
 
     Raises LengthRequired, BodyTooLarge, UnsupportedMediaType, and InvalidRequest for what is not JSON.
     """
-    encoding = request.headers.get("Content-Encoding", "identity")
-    if encoding.lower() != "identity":
-        raise UnsupportedMediaType(f"Content-Encoding {encoding!r} is not supported; send the body as it is.")
+    require_plain_body()
     if request.mimetype != "application/json":
         raise UnsupportedMediaType
     # A chunked body over a limit is cut off silently by the framework, so its length must be declared.
@@ -32,6 +30,26 @@ def read_object(*, max_bytes: int) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidRequest([Fault("invalid_type", "The body must be a JSON object.")])
     return value
+
+
+def require_plain_body() -> None:
+    """Raise UnsupportedMediaType for a compressed body."""
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if encoding.lower() != "identity":
+        raise UnsupportedMediaType(f"Content-Encoding {encoding!r} is not supported; send the body as it is.")
+
+
+def read_optional_object(*, max_bytes: int) -> dict[str, Any]:
+    """Read the body as one JSON object, which is empty where there is no body."""
+    if request.content_length in (None, 0) and "Transfer-Encoding" not in request.headers:
+        return {}
+    return read_object(max_bytes=max_bytes)
+
+
+def is_repeated() -> bool:
+    """Whether the client says that it has sent this request before, as the openai SDK does by itself."""
+    tries = request.headers.get("x-stainless-retry-count", "0")
+    return tries.isascii() and tries.isdigit() and tries.strip("0") != ""
 
 
 def read_idempotency_key() -> str | None:

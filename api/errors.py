@@ -4,7 +4,8 @@ Errors that only HTTP knows, beside the tree of `models/errors.py`:
 
     RequestError
     ├── UnsupportedMediaType    unsupported_media_type
-    └── ModelNotFound           model_not_found
+    ├── ModelNotFound           model_not_found
+    └── RangeNotSatisfiable     range_not_satisfiable
 """
 
 from __future__ import annotations
@@ -18,10 +19,15 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from api.replies import ErrorBody, ErrorReply, FaultBody, reply
 from models.errors import (
+    BatchAlreadyFinished,
     BatchNotFound,
+    BatchNotRetryable,
     BodyTooLarge,
+    FileInUse,
+    FileNotFound,
     HeadraceError,
     IdempotencyMismatch,
+    InputFileNotFound,
     InvalidApiKey,
     InvalidRequest,
     JobAlreadyFinished,
@@ -31,6 +37,8 @@ from models.errors import (
     LengthRequired,
     RequestError,
     ServiceUnavailable,
+    UploadNotFound,
+    UploadNotPending,
 )
 
 _log = structlog.get_logger()
@@ -51,15 +59,33 @@ class ModelNotFound(RequestError):
     code = "model_not_found"
 
 
+class RangeNotSatisfiable(RequestError):
+    """No byte of the file is in the range that was asked for."""
+
+    code = "range_not_satisfiable"
+
+    def __init__(self, num_bytes: int) -> None:
+        super().__init__()
+        self.num_bytes = num_bytes
+
+
 #: The first class that an error is an instance of decides.
 _STATUSES: Mapping[type[HeadraceError], HTTPStatus] = {
     InvalidApiKey: HTTPStatus.UNAUTHORIZED,
     JobNotFound: HTTPStatus.NOT_FOUND,
     BatchNotFound: HTTPStatus.NOT_FOUND,
+    InputFileNotFound: HTTPStatus.NOT_FOUND,
     ModelNotFound: HTTPStatus.NOT_FOUND,
+    FileNotFound: HTTPStatus.NOT_FOUND,
+    UploadNotFound: HTTPStatus.NOT_FOUND,
+    FileInUse: HTTPStatus.CONFLICT,
+    UploadNotPending: HTTPStatus.CONFLICT,
+    RangeNotSatisfiable: HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
     JobAlreadyFinished: HTTPStatus.CONFLICT,
     JobNotRetryable: HTTPStatus.CONFLICT,
     JobAlreadyRetried: HTTPStatus.CONFLICT,
+    BatchAlreadyFinished: HTTPStatus.CONFLICT,
+    BatchNotRetryable: HTTPStatus.CONFLICT,
     LengthRequired: HTTPStatus.LENGTH_REQUIRED,
     BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     UnsupportedMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -90,15 +116,17 @@ def _answer_ours(error: HeadraceError) -> Response:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.error("request_failed", code=error.code, error=error.message)
     details = None
-    param = None
+    param = error.param if isinstance(error, RequestError) else None
     if isinstance(error, InvalidRequest):
-        param = error.param
         details = [
             FaultBody(code=f.code, message=f.message, param=f.param, line=f.line) for f in error.faults
         ]
     # What a database or Redis says of itself is for the log.
     message = type(error)().message if isinstance(error, ServiceUnavailable) else error.message
-    return _answer(status, error.code, message, param=param, details=details)
+    answer = _answer(status, error.code, message, param=param, details=details)
+    if isinstance(error, RangeNotSatisfiable):
+        answer.headers["Content-Range"] = f"bytes */{error.num_bytes}"
+    return answer
 
 
 def _answer_http(error: HTTPException) -> Response:

@@ -35,6 +35,8 @@ class Operation:
     needs_key: bool = True
     #: In which form it answers, unless with an error.
     media: str = "application/json"
+    #: In which form its body comes.
+    body_media: str = "application/json"
 
     @property
     def statuses_of_errors(self) -> tuple[int, ...]:
@@ -104,7 +106,7 @@ def _describe(rule: Rule, found: Operation) -> dict[str, Any]:
         "security": [{"key": []}] if found.needs_key else [],
     }
     if found.body:
-        described["requestBody"] = {"required": True, "content": _json(found.body)}
+        described["requestBody"] = {"required": True, "content": _content(found.body, found.body_media)}
     return described
 
 
@@ -134,13 +136,13 @@ def _answer(
     status: int, shapes: tuple[type[BaseModel], ...], media: str = "application/json"
 ) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": HTTPStatus(status).phrase}
-    answer["content"] = _json(shapes) if shapes else {media: {}}
+    answer["content"] = _content(shapes, media) if shapes else {media: {}}
     return answer
 
 
-def _json(shapes: tuple[type[BaseModel], ...]) -> dict[str, Any]:
+def _content(shapes: tuple[type[BaseModel], ...], media: str) -> dict[str, Any]:
     references = [{"$ref": _REF.format(model=shape.__name__)} for shape in shapes]
-    return {"application/json": {"schema": references[0] if len(references) == 1 else {"oneOf": references}}}
+    return {media: {"schema": references[0] if len(references) == 1 else {"oneOf": references}}}
 
 
 def _schemas(described: Iterable[Operation]) -> dict[str, Any]:

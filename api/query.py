@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from flask import request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from models.errors import Fault, InvalidRequest
 from models.faults import read_faults
+from models.tables.file import FilePurpose
 from models.tables.job import JobStatus
 
 _PREFERRED_WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?([^,;"]*)"?\s*(?=[,;]|$)', re.IGNORECASE)
@@ -43,11 +44,30 @@ class JobListQuery(Query):
     limit: int = Field(default=20, ge=1, le=100)
 
 
+class BatchListQuery(Query):
+    """Which batches to list."""
+
+    after: str | None = Field(default=None, description="Id of the last batch of the page before.")
+    limit: int = Field(default=20, ge=1, le=100)
+
+
 class ResultListQuery(Query):
     """Which results of a batch to list."""
 
+    custom_id: str | None = None
+    status: JobStatus | None = None
+
     after: int | None = Field(default=None, ge=0, le=2**31 - 1, description="Last line of the page before.")
     limit: int = Field(default=100, ge=1, le=1000)
+
+
+class FileListQuery(Query):
+    """Which files to list."""
+
+    purpose: FilePurpose | None = None
+    after: str | None = Field(default=None, description="Id of the last file of the page before.")
+    limit: int = Field(default=10_000, ge=1, le=10_000)
+    order: Literal["asc", "desc"] = Field(default="desc", description="By the time of creation.")
 
 
 _Q = TypeVar("_Q", bound=Query)

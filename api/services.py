@@ -11,9 +11,12 @@ from flask import Flask, current_app
 
 from api.waiter import Waiter
 from models.accept import Acceptance
+from models.batch_acceptance import BatchAcceptance
 from models.batch_store import BatchStore
+from models.blob_store import BlobStore
 from models.database import Database
 from models.errors import QueueUnavailable
+from models.file_store import FileStore
 from models.fleet import Fleet
 from models.job_store import JobStore
 from models.keys import KeyRing
@@ -22,6 +25,7 @@ from models.presence import require_database
 from models.queue import JobQueue
 from models.settings import Settings
 from models.signals import Signal, Signals
+from models.upload_store import UploadStore
 from models.watchdog import Watchdog
 
 _log = structlog.get_logger()
@@ -39,8 +43,11 @@ class Services:
     database: Database
     queue: JobQueue
     acceptance: Acceptance
+    batch_acceptance: BatchAcceptance
     jobs: JobStore
     batches: BatchStore
+    files: FileStore
+    uploads: UploadStore
     keys: KeyRing
     fleet: Fleet
     watchdog: Watchdog
@@ -52,7 +59,8 @@ class Services:
         """Check the database, make sure that there is a key, and connect lazily to Redis.
 
         No connection and no thread is left open, so that a server may fork afterwards.
-        Raises StartupError where Redis is not named, or the database does not answer or is not migrated.
+        Raises StartupError where Redis is not named, the database does not answer or is not migrated, or the
+        place of files is none.
         """
         url = settings.queue_url
         database = Database(settings.sql_url)
@@ -63,6 +71,7 @@ class Services:
             settings.data_dir, settings.api_key.get_secret_value() if settings.api_key else None
         )
         database.close()
+        files = FileStore(database, BlobStore(settings.blob_url))
         queue = JobQueue(url, settings.redis_namespace)
         return cls(
             settings=settings,
@@ -70,8 +79,11 @@ class Services:
             database=database,
             queue=queue,
             acceptance=Acceptance(database, queue, dispatch_depth=settings.dispatch_depth),
+            batch_acceptance=BatchAcceptance(database, files),
             jobs=JobStore(database),
             batches=BatchStore(database),
+            files=files,
+            uploads=UploadStore(database, files),
             keys=keys,
             fleet=Fleet(database),
             watchdog=Watchdog(database, models=settings.allowed_models, stuck_seconds=settings.stuck_seconds),

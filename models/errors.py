@@ -8,13 +8,21 @@
     │   ├── InvalidApiKey           invalid_api_key
     │   ├── JobNotFound             job_not_found
     │   ├── BatchNotFound           batch_not_found
+    │   ├── FileNotFound            file_not_found
+    │   │   └── InputFileNotFound     the same, of a file that a request names
+    │   ├── UploadNotFound          upload_not_found
+    │   ├── FileInUse               file_in_use
+    │   ├── UploadNotPending        upload_not_pending
     │   ├── JobAlreadyFinished      job_already_finished
     │   ├── JobNotRetryable         job_not_retryable
     │   ├── JobAlreadyRetried       job_already_retried
+    │   ├── BatchAlreadyFinished    batch_already_finished
+    │   ├── BatchNotRetryable       batch_not_retryable
     │   └── IdempotencyMismatch     idempotency_key_reused
     ├── ServiceUnavailable        try again later
     │   ├── DatabaseUnavailable     database_unavailable
-    │   └── QueueUnavailable        queue_unavailable
+    │   ├── QueueUnavailable        queue_unavailable
+    │   └── FileStorageUnavailable  file_storage_unavailable
     └── StartupError              startup_failed: says what is wrong and how to mend it
         └── ForeignDatabase         foreign_database
 
@@ -42,6 +50,8 @@ class RequestError(HeadraceError):
     """The request cannot be served as it stands."""
 
     code = "invalid_request"
+    #: The field of the request that is to blame, if it is one.
+    param: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,36 @@ class BatchNotFound(RequestError):
     code = "batch_not_found"
 
 
+class FileNotFound(RequestError):
+    """No file of this project has this id."""
+
+    code = "file_not_found"
+
+
+class InputFileNotFound(FileNotFound):
+    """No file of this project has the id in input_file_id."""
+
+    param = "input_file_id"
+
+
+class UploadNotFound(RequestError):
+    """No upload of this project has this id."""
+
+    code = "upload_not_found"
+
+
+class FileInUse(RequestError):
+    """The file is being read by a batch."""
+
+    code = "file_in_use"
+
+
+class UploadNotPending(RequestError):
+    """The upload is over: nothing can be added to it."""
+
+    code = "upload_not_pending"
+
+
 class JobAlreadyFinished(RequestError):
     """The job has already finished."""
 
@@ -112,6 +152,18 @@ class JobAlreadyRetried(RequestError):
     """The job was retried already."""
 
     code = "job_already_retried"
+
+
+class BatchAlreadyFinished(RequestError):
+    """The batch has already finished."""
+
+    code = "batch_already_finished"
+
+
+class BatchNotRetryable(RequestError):
+    """No line of the batch can be retried."""
+
+    code = "batch_not_retryable"
 
 
 class IdempotencyMismatch(RequestError):
@@ -136,6 +188,12 @@ class QueueUnavailable(ServiceUnavailable):
     """Redis does not answer; try again."""
 
     code = "queue_unavailable"
+
+
+class FileStorageUnavailable(ServiceUnavailable):
+    """The store of files does not answer; try again."""
+
+    code = "file_storage_unavailable"
 
 
 class StartupError(HeadraceError):

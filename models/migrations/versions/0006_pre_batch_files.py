@@ -16,6 +16,7 @@ _FREE = sa.text("status = 'queued' AND held = 0")
 _UNDISPATCHED = sa.text("status = 'queued' AND dispatched_at IS NULL")
 _FREE_UNDISPATCHED = sa.text("status = 'queued' AND dispatched_at IS NULL AND held = 0")
 _NAMED = sa.text("batch_id IS NOT NULL AND custom_id IS NOT NULL")
+_UNFINISHED = sa.text("batch_id IS NOT NULL AND status IN ('queued', 'running')")
 
 _BATCH_TEXTS = (
     "input_file_id",
@@ -26,6 +27,7 @@ _BATCH_TEXTS = (
     "errors",
     "report",
     "output_file_id",
+    "retry_statuses",
     "error_file_id",
     "assembly_output_id",
     "assembly_error_id",
@@ -63,9 +65,11 @@ def upgrade() -> None:
         _FREE_UNDISPATCHED,
     )
     _index("ix_jobs_custom_id", ["batch_id", "custom_id"], _NAMED)
+    _index("ix_jobs_unfinished", ["batch_id", "line"], _UNFINISHED)
 
 
 def downgrade() -> None:
+    op.drop_index("ix_jobs_unfinished", "jobs")
     op.drop_index("ix_jobs_custom_id", "jobs")
     op.drop_index("ix_jobs_undispatched", "jobs")
     _index("ix_jobs_undispatched", ["model", "lane", "project_id", "deadline_at", "id"], _UNDISPATCHED)
@@ -75,7 +79,7 @@ def downgrade() -> None:
     op.drop_index("ix_batches_open", "batches")
     for column in reversed(_batch_columns()):
         op.drop_column("batches", column.name)
-    for table in ("upload_parts", "uploads", "file_parts", "files"):
+    for table in ("upload_parts", "uploads", "loose_blobs", "file_parts", "files"):
         op.drop_table(table)
 
 
@@ -121,6 +125,12 @@ def _make_files() -> None:
         sa.Column("num_bytes", sa.BigInteger(), nullable=False),
         sa.Column("sha256", sa.Text(), nullable=False),
     )
+    op.create_table(
+        "loose_blobs",
+        sa.Column("blob", sa.Text(), primary_key=True),
+        sa.Column("due_at", sa.BigInteger(), nullable=False),
+    )
+    op.create_index("ix_loose_blobs_due_at", "loose_blobs", ["due_at"])
 
 
 def _make_uploads() -> None:
@@ -138,10 +148,7 @@ def _make_uploads() -> None:
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("expires_at", sa.BigInteger(), nullable=False),
     )
-    where = sa.text("status = 'pending'")
-    op.create_index(
-        "ix_uploads_pending", "uploads", ["expires_at"], sqlite_where=where, postgresql_where=where
-    )
+    op.create_index("ix_uploads_expires_at", "uploads", ["expires_at"])
     op.create_table(
         "upload_parts",
         sa.Column("id", sa.Text(), primary_key=True),

@@ -8,13 +8,18 @@
     │   ├── InvalidApiKey           invalid_api_key
     │   ├── JobNotFound             job_not_found
     │   ├── BatchNotFound           batch_not_found
+    │   ├── FileNotFound            file_not_found
+    │   ├── UploadNotFound          upload_not_found
+    │   ├── FileInUse               file_in_use
+    │   ├── UploadNotPending        upload_not_pending
     │   ├── JobAlreadyFinished      job_already_finished
     │   ├── JobNotRetryable         job_not_retryable
     │   ├── JobAlreadyRetried       job_already_retried
     │   └── IdempotencyMismatch     idempotency_key_reused
     ├── ServiceUnavailable        try again later
     │   ├── DatabaseUnavailable     database_unavailable
-    │   └── QueueUnavailable        queue_unavailable
+    │   ├── QueueUnavailable        queue_unavailable
+    │   └── FileStorageUnavailable  file_storage_unavailable
     └── StartupError              startup_failed: says what is wrong and how to mend it
         └── ForeignDatabase         foreign_database
 
@@ -96,6 +101,30 @@ class BatchNotFound(RequestError):
     code = "batch_not_found"
 
 
+class FileNotFound(RequestError):
+    """No file of this project has this id."""
+
+    code = "file_not_found"
+
+
+class UploadNotFound(RequestError):
+    """No upload of this project has this id."""
+
+    code = "upload_not_found"
+
+
+class FileInUse(RequestError):
+    """The file is being read by a batch."""
+
+    code = "file_in_use"
+
+
+class UploadNotPending(RequestError):
+    """The upload is over: nothing can be added to it."""
+
+    code = "upload_not_pending"
+
+
 class JobAlreadyFinished(RequestError):
     """The job has already finished."""
 
@@ -136,6 +165,12 @@ class QueueUnavailable(ServiceUnavailable):
     """Redis does not answer; try again."""
 
     code = "queue_unavailable"
+
+
+class FileStorageUnavailable(ServiceUnavailable):
+    """The store of files does not answer; try again."""
+
+    code = "file_storage_unavailable"
 
 
 class StartupError(HeadraceError):

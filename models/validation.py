@@ -102,6 +102,9 @@ class JobDraft:
     custom_id: str | None = None
     metadata: Mapping[str, str] | None = None
     line: int | None = None
+    # Of a line of a file.
+    num_prompt_tokens: int = 0  #: Estimate; the rest of the cost is the most that may be generated.
+    prefix: str | None = None  #: How its prompt begins.
 
 
 def read_submission(value: Any, settings: Settings) -> JobDraft:

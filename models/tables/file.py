@@ -68,6 +68,16 @@ class FilePart(Base):
     sha256: Mapped[str] = mapped_column(Text)
 
 
+class LooseBlob(Base):
+    """A blob that is a part of nothing: it is being written, or its file is gone."""
+
+    __tablename__ = "loose_blobs"
+
+    blob: Mapped[str] = mapped_column(Text, primary_key=True)
+    #: When it is removed, if it is not a part of something by then.
+    due_at: Mapped[datetime] = mapped_column(index=True)
+
+
 class UploadStatus(StrEnum):
     """Where an upload in parts stands, in OpenAI's words."""
 

@@ -82,7 +82,10 @@ class House:
 
     def start_api(self, *, fail: str | None = None, **changed: Any) -> Api:
         """Start an API and return a client of it."""
-        part = self.start("api", fail=fail, port=0, **changed)
+        return self.client_of(self.start("api", fail=fail, port=0, **changed))
+
+    def client_of(self, part: Part) -> Api:
+        """Return a client of an API that was started on port 0, once it listens."""
 
         def is_listening() -> bool:
             assert not part.has_ended(), part.log

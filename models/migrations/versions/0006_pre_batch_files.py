@@ -75,7 +75,7 @@ def downgrade() -> None:
     op.drop_index("ix_batches_open", "batches")
     for column in reversed(_batch_columns()):
         op.drop_column("batches", column.name)
-    for table in ("upload_parts", "uploads", "file_parts", "files"):
+    for table in ("upload_parts", "uploads", "loose_blobs", "file_parts", "files"):
         op.drop_table(table)
 
 
@@ -121,6 +121,12 @@ def _make_files() -> None:
         sa.Column("num_bytes", sa.BigInteger(), nullable=False),
         sa.Column("sha256", sa.Text(), nullable=False),
     )
+    op.create_table(
+        "loose_blobs",
+        sa.Column("blob", sa.Text(), primary_key=True),
+        sa.Column("due_at", sa.BigInteger(), nullable=False),
+    )
+    op.create_index("ix_loose_blobs_due_at", "loose_blobs", ["due_at"])
 
 
 def _make_uploads() -> None:

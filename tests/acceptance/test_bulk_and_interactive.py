@@ -156,18 +156,7 @@ def test_an_interactive_job_hardly_notices_a_batch_of_5000_lines_and_the_batch_h
     seats = service.settings.limits.max_num_seqs
     eventually(lambda: _busy_steps(ledger, seats) > 20, within_seconds=300)
 
-    # By turns, so that a machine that changes is unfair to neither.
-    jobs: list[Job] = []
-    alone: list[list[Step]] = []
-    beside: list[list[Step]] = []
-    for _ in range(_NUM_ROUNDS):
-        seconds = _EVERY_SECONDS * _NUM_JOBS / _NUM_ROUNDS
-        began = time.monotonic()
-        time.sleep(seconds)
-        alone.append(ledger.steps(began, time.monotonic()))
-        began = time.monotonic()
-        jobs += visitor.ask_for(seconds)
-        beside.append(ledger.steps(began, time.monotonic()))
+    jobs, alone, beside = _by_turns(visitor, ledger)
 
     busy = _seconds_to_first_token(jobs)
     steps = [step for part in beside for step in part]
@@ -184,6 +173,25 @@ def test_an_interactive_job_hardly_notices_a_batch_of_5000_lines_and_the_batch_h
     assert set(waited) == {1}
     assert _p95(busy) <= _p95(idle) + 2 * mixed
     assert rates[1] >= (1 - _MOST_LOST) * rates[0]
+
+
+def _by_turns(visitor: Visitor, ledger: Ledger) -> tuple[list[Job], list[list[Step]], list[list[Step]]]:
+    """The visitor's jobs, the steps while it asked nothing, and those while it did.
+
+    By turns, so that a machine that changes is unfair to neither.
+    """
+    jobs: list[Job] = []
+    alone: list[list[Step]] = []
+    beside: list[list[Step]] = []
+    for _ in range(_NUM_ROUNDS):
+        seconds = _EVERY_SECONDS * _NUM_JOBS / _NUM_ROUNDS
+        began = time.monotonic()
+        time.sleep(seconds)
+        alone.append(ledger.steps(began, time.monotonic()))
+        began = time.monotonic()
+        jobs += visitor.ask_for(seconds)
+        beside.append(ledger.steps(began, time.monotonic()))
+    return jobs, alone, beside
 
 
 def _busy_steps(ledger: Ledger, seats: int) -> int:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from sqlalchemy import ColumnElement, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from models import file_assembly
 from models.blob_store import BlobStore, BlobWriter, new_blob_name
@@ -162,7 +162,7 @@ class FileStore:
             return [(row.blob, row.num_bytes) for row in rows]
 
 
-def being_read(file_id: ColumnElement[str] | str) -> ColumnElement[bool]:
+def being_read(file_id: InstrumentedAttribute[str] | str) -> ColumnElement[bool]:
     """The condition on batches that one is open and reads this file."""
     return (BatchJob.input_file_id == file_id) & BatchJob.status.in_(sorted(OPEN_STATUSES))
 

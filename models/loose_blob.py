@@ -31,7 +31,7 @@ def claim(session: Session, name: str) -> None:
     session.execute(delete(LooseBlob).where(LooseBlob.blob == name))
 
 
-def loosen(session: Session, names: Select[tuple[str]], at: datetime) -> None:
+def loosen(session: Session, names: Select[str], at: datetime) -> None:
     """Let blobs be removed soon, which cease to be parts of something in this transaction."""
     due_at = literal(at + _LAST_READERS, UtcMicroseconds)
     session.execute(insert(LooseBlob).from_select(["blob", "due_at"], names.add_columns(due_at)))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from sqlalchemy import select, update
 from models.blob_store import BlobStore, new_blob_name
 from models.database import Database, now
 from models.errors import FileInUse, FileNotFound
-from models.file_store import Blob, FileStore, RawLine, split_lines
+from models.file_store import Blob, FileStore, RawLine
 from models.ids import new_id
 from models.tables.batch_job import BatchJob, BatchStatus
 from models.tables.file import FilePart, FilePurpose, LooseBlob, StoredFile
@@ -92,26 +91,6 @@ def test_lines_say_where_they_begin_across_parts(files: FileStore, project_id: s
         RawLine(8, b"last"),
     ]
     assert list(files.lines(file, offset=7, max_bytes=10)) == [RawLine(7, b""), RawLine(8, b"last")]
-
-
-@pytest.mark.parametrize(
-    ("content", "lines"),
-    [
-        (b"", []),
-        (b"\n", [RawLine(0, b"")]),
-        (b"1234\n", [RawLine(0, b"1234")]),
-        (b"1234\r\n", [RawLine(0, b"1234")]),
-        (b"1234\r", [RawLine(0, b"1234")]),
-        (b"12345\nx", [RawLine(0, b"12345"), RawLine(6, b"x")]),
-        (b"1234\rmore\nx", [RawLine(0, b"1234\r"), RawLine(10, b"x")]),
-        (b"123456789", [RawLine(0, b"12345")]),
-    ],
-)
-@pytest.mark.parametrize("size", [1, 3, 100])
-def test_a_long_line_is_cut_just_above_the_limit(content: bytes, lines: list[RawLine], size: int) -> None:
-    pieces: Iterator[bytes] = (content[i : i + size] for i in range(0, len(content), size))
-
-    assert list(split_lines(pieces, offset=0, max_bytes=4)) == lines
 
 
 def test_a_foreign_file_does_not_exist(files: FileStore, project_id: str) -> None:

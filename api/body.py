@@ -39,6 +39,19 @@ def require_plain_body() -> None:
         raise UnsupportedMediaType(f"Content-Encoding {encoding!r} is not supported; send the body as it is.")
 
 
+def read_optional_object(*, max_bytes: int) -> dict[str, Any]:
+    """Read the body as one JSON object, which is empty where there is no body."""
+    if request.content_length in (None, 0) and "Transfer-Encoding" not in request.headers:
+        return {}
+    return read_object(max_bytes=max_bytes)
+
+
+def is_repeated() -> bool:
+    """Whether the client says that it has sent this request before, as the openai SDK does by itself."""
+    tries = request.headers.get("x-stainless-retry-count", "0")
+    return tries.isascii() and tries.isdigit() and tries.strip("0") != ""
+
+
 def read_idempotency_key() -> str | None:
     """Return the Idempotency-Key, if one was given. Raises InvalidRequest for an unusable one."""
     key = request.headers.get("Idempotency-Key")

@@ -19,7 +19,9 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from api.replies import ErrorBody, ErrorReply, FaultBody, reply
 from models.errors import (
+    BatchAlreadyFinished,
     BatchNotFound,
+    BatchNotRetryable,
     BodyTooLarge,
     FileInUse,
     FileNotFound,
@@ -80,6 +82,8 @@ _STATUSES: Mapping[type[HeadraceError], HTTPStatus] = {
     JobAlreadyFinished: HTTPStatus.CONFLICT,
     JobNotRetryable: HTTPStatus.CONFLICT,
     JobAlreadyRetried: HTTPStatus.CONFLICT,
+    BatchAlreadyFinished: HTTPStatus.CONFLICT,
+    BatchNotRetryable: HTTPStatus.CONFLICT,
     LengthRequired: HTTPStatus.LENGTH_REQUIRED,
     BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     UnsupportedMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -110,9 +114,8 @@ def _answer_ours(error: HeadraceError) -> Response:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.error("request_failed", code=error.code, error=error.message)
     details = None
-    param = None
+    param = error.param if isinstance(error, RequestError) else None
     if isinstance(error, InvalidRequest):
-        param = error.param
         details = [
             FaultBody(code=f.code, message=f.message, param=f.param, line=f.line) for f in error.faults
         ]

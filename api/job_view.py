@@ -44,7 +44,7 @@ def view_job(
         window=_window(record.window),
         attempt=job.attempt,
         seed=job.seed,
-        queue_position=_position(place) if place is not None else None,
+        queue_position=view_position(place),
         eta_seconds=_eta_seconds(place, tokens_per_second),
         created_at=job.created_at.timestamp(),
         started_at=_seconds(job.started_at),
@@ -65,6 +65,13 @@ def view_error(job: Job, result: JobResult | None) -> JobErrorBody | None:
     """Return why a finished job has no response."""
     error = JobError.of(job, result)
     return None if error is None else JobErrorBody(**asdict(error))
+
+
+def view_position(place: Place | None) -> int | Literal["1000+"] | None:
+    """Return where a queued job stands, as far as that is counted."""
+    if place is None:
+        return None
+    return place.num_before + 1 if place.num_before < MAX_POSITION else "1000+"
 
 
 def _metadata(request: JobRequest | None) -> dict[str, str] | None:
@@ -91,10 +98,6 @@ def _window(window: Window | None) -> WindowBody | None:
     return WindowBody(
         id=window.id, reason=window.reason, num_jobs=window.num_jobs, num_tokens=window.num_tokens
     )
-
-
-def _position(place: Place) -> int | Literal["1000+"]:
-    return place.num_before + 1 if place.num_before < MAX_POSITION else "1000+"
 
 
 def _eta_seconds(place: Place | None, tokens_per_second: float | None) -> float | None:

@@ -9,12 +9,13 @@ import structlog
 from flask import Blueprint, Response
 
 from api.auth import project_id, require_key
+from api.batch_replies import BatchReply
 from api.batch_view import view_batch
 from api.body import read_idempotency_key, read_object
 from api.job_view import view_job
 from api.openapi import operation
 from api.query import JobListQuery, Query, WaitQuery, preferred_wait_seconds, read_query
-from api.replies import BatchReply, JobPage, JobReply, reply
+from api.replies import JobPage, JobReply, reply
 from api.services import services
 from models.accept import Submission
 from models.job_store import JobFilter, JobRecord

@@ -44,8 +44,18 @@ class JobListQuery(Query):
     limit: int = Field(default=20, ge=1, le=100)
 
 
+class BatchListQuery(Query):
+    """Which batches to list."""
+
+    after: str | None = Field(default=None, description="Id of the last batch of the page before.")
+    limit: int = Field(default=20, ge=1, le=100)
+
+
 class ResultListQuery(Query):
     """Which results of a batch to list."""
+
+    custom_id: str | None = None
+    status: JobStatus | None = None
 
     after: int | None = Field(default=None, ge=0, le=2**31 - 1, description="Last line of the page before.")
     limit: int = Field(default=100, ge=1, le=1000)

@@ -8,7 +8,6 @@ from typing import Any, Literal
 from flask import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from models.tables.batch_job import BatchStatus
 from models.tables.job import JobStatus, Lane
 
 
@@ -125,85 +124,6 @@ class JobPage(Reply):
     data: list[JobReply]
     first_id: str | None
     last_id: str | None = Field(description="Give it as `after` to get the next page.")
-    has_more: bool
-
-
-class RequestCounts(Reply):
-    """OpenAI's counts of a batch: `failed` are all that ended without a response."""
-
-    total: int
-    completed: int
-    failed: int
-
-
-class StatusCounts(Reply):
-    """How many jobs of a batch are in each status."""
-
-    queued: int
-    running: int
-    succeeded: int
-    failed: int
-    cancelled: int
-    expired: int
-
-
-class BatchUsage(Reply):
-    """Tokens of all finished jobs of a batch."""
-
-    input_tokens: int
-    input_tokens_details: None = None
-    output_tokens: int
-    output_tokens_details: None = None
-    total_tokens: int
-
-
-class BatchReply(Reply):
-    """A batch in OpenAI's shape. Times are whole seconds since 1970, UTC."""
-
-    id: str
-    object: Literal["batch"] = "batch"
-    endpoint: None = Field(default=None, description="Each request of a list has its own endpoint.")
-    model: None = None
-    errors: None = None
-    input_file_id: None = None
-    completion_window: None = None
-    status: BatchStatus
-    output_file_id: None = None
-    error_file_id: None = None
-    created_at: int
-    in_progress_at: int | None
-    expires_at: None = None
-    finalizing_at: int | None
-    completed_at: int | None
-    failed_at: None = None
-    expired_at: None = None
-    cancelling_at: None = None
-    cancelled_at: None = None
-    request_counts: RequestCounts
-    counts: StatusCounts
-    usage: BatchUsage
-    metadata: dict[str, str] | None
-
-
-class ResultReply(Reply):
-    """What became of one request of a batch."""
-
-    line: int
-    custom_id: str | None
-    job_id: str
-    status: JobStatus
-    response: ResponseBody | None
-    error: JobErrorBody | None
-
-
-class ResultPage(Reply):
-    """Results of a batch in the order of its requests, in any status."""
-
-    object: Literal["list"] = "list"
-    data: list[ResultReply]
-    first_id: str | None
-    last_id: str | None
-    last_line: int | None = Field(description="Give it as `after` to get the next page.")
     has_more: bool
 
 

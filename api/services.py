@@ -11,6 +11,7 @@ from flask import Flask, current_app
 
 from api.waiter import Waiter
 from models.accept import Acceptance
+from models.batch_acceptance import BatchAcceptance
 from models.batch_store import BatchStore
 from models.blob_store import BlobStore
 from models.database import Database
@@ -42,6 +43,7 @@ class Services:
     database: Database
     queue: JobQueue
     acceptance: Acceptance
+    batch_acceptance: BatchAcceptance
     jobs: JobStore
     batches: BatchStore
     files: FileStore
@@ -77,6 +79,7 @@ class Services:
             database=database,
             queue=queue,
             acceptance=Acceptance(database, queue, dispatch_depth=settings.dispatch_depth),
+            batch_acceptance=BatchAcceptance(database, files),
             jobs=JobStore(database),
             batches=BatchStore(database),
             files=files,

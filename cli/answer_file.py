@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -9,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cli.output_file import is_compressed, open_part
 from models.batch_line import BadLine
+from models.batch_record import answer_record, refusal
 from models.batch_store import BatchLine, BatchStore
 from models.errors import InvalidRequest
 from models.job_error import JobError
 from models.strict_json import dump_json
-from models.tables.job import Job, JobStatus
 
 #: Lines read from the database at a time.
 _PAGE = 500
@@ -41,22 +43,23 @@ def answer_records(
         found = next(answered, None)
         if found is None or found.job.line != line:
             raise LookupError(f"line {line + 1} is neither in the batch nor among the bad lines")
-        yield _answer(found)
+        yield answer_record(found)
 
 
 def write_records(records: Iterable[Mapping[str, Any]], part: Path, output: Path) -> None:
-    """Write records as JSON lines into `part`, then put it in the place of `output` at once."""
-    with part.open("w", encoding="utf-8", newline="\n") as file:
+    """Write records as JSON lines into `part`, then put it in the place of `output` at once.
+
+    They are compressed if the output's name ends in `.gz`.
+    """
+    with open_part(part, output) as file:
         for record in records:
-            file.write(dump_json(record) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+            file.write(dump_json(record).encode() + b"\n")
     os.replace(part, output)
 
 
 def read_records(output: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of an output file."""
-    with output.open(encoding="utf-8") as file:
+    with gzip.open(output) if is_compressed(output) else output.open("rb") as file:
         for text in file:
             yield json.loads(text)
 
@@ -79,30 +82,6 @@ def answer_error(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None if response["status_code"] == 200 else dict(response["body"]["error"])
 
 
-def _answer(found: BatchLine) -> dict[str, Any]:
-    job, result = found.job, found.result
-    if job.status == JobStatus.SUCCEEDED and result is not None and result.body is not None:
-        return _record(job, response=_response(200, job.id, json.loads(result.body)))
-    error = JobError.of(job, result) or JobError(
-        "internal_error", f"The job is {job.status} without a result."
-    )
-    if job.status == JobStatus.FAILED:
-        return _record(job, response=_refused(job.id, error))
-    return _record(job, error={"code": error.code, "message": error.message})
-
-
-def _record(
-    job: Job, *, response: dict[str, Any] | None = None, error: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    return {
-        "id": "batch_req_" + job.id.removeprefix("job_"),
-        "custom_id": job.custom_id,
-        "line": (job.line or 0) + 1,
-        "response": response,
-        "error": error,
-    }
-
-
 def _refusal(bad: BadLine, input_sha256: str) -> dict[str, Any]:
     # No job was made of it, so its id is told from what it is: the same in every output of this input.
     record_id = "batch_req_" + hashlib.sha256(f"{input_sha256}:{bad.line}".encode()).hexdigest()[:32]
@@ -112,16 +91,6 @@ def _refusal(bad: BadLine, input_sha256: str) -> dict[str, Any]:
         "id": record_id,
         "custom_id": bad.custom_id,
         "line": bad.line + 1,
-        "response": _refused(record_id, JobError(first.code, message, first.param)),
+        "response": refusal(record_id, JobError(first.code, message, first.param)),
         "error": None,
     }
-
-
-def _refused(request_id: str, error: JobError) -> dict[str, Any]:
-    status_code, kind = (500, "server_error") if error.is_ours else (400, "invalid_request_error")
-    body = {"message": error.message, "type": kind, "param": error.param, "code": error.code}
-    return _response(status_code, request_id, {"error": body})
-
-
-def _response(status_code: int, request_id: str, body: dict[str, Any]) -> dict[str, Any]:
-    return {"status_code": status_code, "request_id": request_id, "body": body}

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import typer
 
 from cli.answer_file import answer_records, write_records
 from cli.child import ChildSpec
 from cli.first_start import first_start_notice
 from cli.instance_lock import InstanceLock
+from cli.request_file import STREAM
 from cli.role_child import worker_child
-from cli.run_folder import RunFolder, RunIdentity, answer_options
+from cli.run_folder import RunFolder
 from cli.run_input import RunInput
 from cli.run_ledger import RunLedger, is_complete
 from cli.run_pace import Pace
@@ -65,15 +70,17 @@ class BatchRun:
 
         Raises RunStopped when a signal asks to stop, StartupError when the run cannot start.
         """
-        summary = RunSummary(self._folder.output)
+        summary = RunSummary(Path(STREAM) if self._folder.for_stdout else self._folder.output)
         with ExitStack() as stack:
             lock = stack.enter_context(InstanceLock(self._folder.path, flag="-o"))
-            self._folder.begin(RunIdentity(source.sha256, answer_options(self._settings)))
+            self._folder.begin(source.identity(self._settings))
             ledger = stack.enter_context(closing(RunLedger(self._folder)))
             if source.drafts and not ledger.is_complete:
                 self._compute(source, ledger, lock, summary)
             records = answer_records(source.num_lines, ledger.lines(), source.bad, input_sha256=source.sha256)
             write_records(summary.count(records), self._folder.part, self._folder.output)
+            if self._folder.for_stdout:
+                _pass_on(self._folder.output)
             if not keep:
                 ledger.close()
                 self._folder.remove()
@@ -124,3 +131,11 @@ class BatchRun:
         if supervisor.stop_requested:
             self._progress.say("stopping; what is being computed may still finish")
             raise RunStopped
+
+
+def _pass_on(output: Path) -> None:
+    """Copy a complete output to stdout; the run's folder goes only after that, so that nothing is lost."""
+    stdout = typer.get_binary_stream("stdout")
+    with output.open("rb") as file:
+        shutil.copyfileobj(file, stdout)
+    stdout.flush()

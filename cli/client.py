@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 from urllib.parse import quote
 
 import httpx2
@@ -17,14 +18,22 @@ from models.settings import Settings
 #: How long an answer may take, on top of the time it was asked to wait.
 _ANSWER_SECONDS = 30.0
 _CONNECT_SECONDS = 5.0
+#: How long a file that has arrived may take to be stored.
+_UPLOAD_SECONDS = 300.0
 
 
 class ApiError(HeadraceError):
-    """The API refused a request."""
+    """The API refused a request, with this HTTP status."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, *, status_code: int | None = None) -> None:
         self.code = code
+        self.status_code = status_code
         super().__init__(f"{code}: {message}")
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same request may succeed a little later."""
+        return self.status_code is not None and (self.status_code >= 500 or self.status_code == 429)
 
 
 class ApiUnreachable(HeadraceError):
@@ -64,6 +73,22 @@ class Client:
         headers = {"Idempotency-Key": key} if key else {}
         return self._send("POST", path, json=body, headers=headers)
 
+    def upload(
+        self, path: str, files: Mapping[str, tuple[str, BinaryIO]], fields: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Send a form with files, as (filename, file), read piece by piece, and return the answer."""
+        timeout = httpx2.Timeout(_UPLOAD_SECONDS, connect=_CONNECT_SECONDS)
+        return self._send("POST", path, files=files, data=dict(fields), timeout=timeout)
+
+    @contextmanager
+    def stream(self, path: str, *, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
+        """Read a resource of bytes piece by piece. A connection that breaks on the way is ApiUnreachable."""
+        with self._told(), self._http.stream("GET", quote(path), headers=headers) as answer:
+            if not answer.is_success:
+                answer.read()
+                self._read(answer)
+            yield answer
+
     def __enter__(self) -> Self:
         return self
 
@@ -73,13 +98,17 @@ class Client:
         self._http.close()
 
     def _send(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        with self._told():
+            return self._read(self._http.request(method, quote(path), **options))
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
         try:
-            answer = self._http.request(method, quote(path), **options)
+            yield
         except httpx2.TimeoutException as error:
             raise ApiUnreachable(f"{self._url} does not answer in time; try again") from error
         except httpx2.HTTPError as error:
             raise ApiUnreachable(f"cannot reach {self._url} ({error}); is `headrace up` running?") from error
-        return self._read(answer)
 
     def _read(self, answer: httpx2.Response) -> dict[str, Any]:
         try:
@@ -89,8 +118,18 @@ class Client:
         if answer.is_success and isinstance(value, dict):
             return value
         if isinstance(value, dict) and isinstance(value.get("error"), dict):
-            raise _refusal(value)
-        raise ApiError("not_headrace", f"{self._url} answers {answer.status_code}, not as Headrace does")
+            raise _refusal(value, answer.status_code)
+        told = f"{self._url} answers {answer.status_code}, not as Headrace does"
+        raise ApiError("not_headrace", told, status_code=answer.status_code)
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Make StartupError of what the API refuses before anything was begun: exit code 2, not 1."""
+    try:
+        yield
+    except (ApiError, ApiUnreachable) as error:
+        raise StartupError(error.message) from error
 
 
 def api_url(settings: Settings) -> httpx2.URL:
@@ -105,11 +144,11 @@ def api_url(settings: Settings) -> httpx2.URL:
     return url.copy_with(path="/v1") if url.path in {"", "/"} else url
 
 
-def _refusal(value: Mapping[str, Any]) -> ApiError:
+def _refusal(value: Mapping[str, Any], status_code: int) -> ApiError:
     error = value["error"]
     details = value.get("details") or []
     told = [_fault_text(fault) for fault in details] or [str(error.get("message"))]
-    return ApiError(error.get("code") or "error", " ".join(told))
+    return ApiError(error.get("code") or "error", " ".join(told), status_code=status_code)
 
 
 def _fault_text(fault: Mapping[str, Any]) -> str:

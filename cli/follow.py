@@ -9,8 +9,9 @@ from typing import Any
 
 import typer
 
+from cli.batch_text import batch_text
 from cli.client import Client
-from cli.job_text import batch_text, job_text
+from cli.job_text import job_text
 from cli.json_output import print_json
 
 #: Longest time that one request asks the server to wait.
@@ -67,6 +68,13 @@ def show(resource: Mapping[str, Any], *, as_json: bool) -> int:
     else:
         text = batch_text if is_batch(resource["id"]) else job_text
         typer.echo(text(resource, now=datetime.now(UTC)))
-    if is_batch(resource["id"]):
-        return 1 if resource["request_counts"]["failed"] else 0
-    return 1 if resource["status"] in _JOB_ENDS - {"succeeded"} else 0
+    return exit_code(resource)
+
+
+def exit_code(resource: Mapping[str, Any]) -> int:
+    """0 for a job or batch that has succeeded, or may yet; 1 when it, or any of its jobs, did not."""
+    if not is_batch(resource["id"]):
+        return 1 if resource["status"] in _JOB_ENDS - {"succeeded"} else 0
+    if resource["status"] in _BATCH_ENDS - {"completed"}:
+        return 1
+    return 1 if resource["request_counts"]["failed"] or resource.get("errors") else 0

@@ -1,4 +1,4 @@
-"""Jobs and batches in words, for people at a terminal."""
+"""Jobs in words, for people at a terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def job_text(job: Mapping[str, Any], *, now: datetime) -> str:
         ("tokens", _tokens(job["usage"])),
         ("error", job["error"] and f"{job['error']['code']}: {job['error']['message']}"),
     ]
-    lines = [job["id"], *(f"  {name:<10} {value}" for name, value in facts if value)]
+    lines = [job["id"], *fact_lines(facts)]
     answer = answer_of(job)
     return "\n".join([*lines, "", answer] if answer is not None else lines)
 
@@ -47,19 +47,6 @@ def job_table(jobs: Sequence[Mapping[str, Any]], *, now: datetime) -> str:
     return table([_COLUMNS, *rows])
 
 
-def batch_text(batch: Mapping[str, Any], *, now: datetime) -> str:
-    """Say how far a batch is."""
-    counts = ", ".join(f"{count} {status}" for status, count in batch["counts"].items() if count)
-    return "\n".join(
-        [
-            batch["id"],
-            f"  status     {batch['status']}",
-            f"  jobs       {batch['request_counts']['total']}: {counts}",
-            f"  created    {time_text(batch['created_at'], now=now)}",
-        ]
-    )
-
-
 def result_text(result: Mapping[str, Any]) -> str:
     """One line of a batch with its answer, its error, or its status."""
     error = result["error"]
@@ -73,6 +60,11 @@ def answer_of(job: Mapping[str, Any]) -> str | None:
         return None
     choice = job["response"]["body"]["choices"][0]
     return str(choice["message"]["content"] if "message" in choice else choice["text"])
+
+
+def fact_lines(facts: Sequence[tuple[str, Any]]) -> list[str]:
+    """What is known of a resource, one fact a line; what is not known is left out."""
+    return [f"  {name:<10} {value}" for name, value in facts if value]
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from cli.batch import batch
 from cli.cancel import cancel
 from cli.get import get
 from cli.health import health
@@ -36,6 +37,7 @@ app = typer.Typer(
 
 for _command in (up, run, submit, get, ls, cancel, retry, api, worker, background, migrate, health):
     app.command(_command.__name__)(_command)
+app.add_typer(batch, name="batch")
 app.add_typer(keys, name="keys")
 
 

@@ -8,22 +8,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.json_output import AsJson, print_json
+from cli.request_file import STREAM
 from cli.setting_flags import LOG_FLAGS, WORKER_FLAGS, Flags, setting_flags
 from models.errors import StartupError
 from models.failpoints import arm_failpoints
 from models.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from cli.run_folder import RunFolder
     from cli.run_summary import RunSummary
 
 
 @setting_flags("data_dir", *WORKER_FLAGS, *LOG_FLAGS)
 def run(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="OpenAI batch lines, one request a line.")],
+    source: Annotated[
+        str, typer.Argument(metavar="IN", help="OpenAI batch lines, one request a line; - for stdin.")
+    ],
     output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="Answers, in the order of IN; their `line` counts from 1."),
+        str,
+        typer.Option(
+            "--output", "-o", help="Answers, in the order of IN; their `line` counts from 1. - for stdout."
+        ),
     ],
     *,
     overwrite: Annotated[
@@ -38,11 +42,11 @@ def run(
 ) -> None:
     """Answer a file of requests. Killed and started again, it goes on where it was.
 
-    Its state is in OUTPUT.headrace/ until the output is complete; models are kept in the data folder.
+    Its state is in OUTPUT.headrace/ until the output is complete (for stdout: in runs/ of the data folder);
+    models are kept in the data folder. IN and OUTPUT are compressed where their names end in .gz.
     Exit code 0: all answered, 1: some lines failed (the output says why), 2: could not run.
     """
     # Imported here because SQLAlchemy takes half a second, which the client commands need not pay.
-    from cli.run_folder import RunFolder
     from models.logs import configure_logging
     from models.misspelling import warn_of_misspellings
 
@@ -50,27 +54,40 @@ def run(
     arm_failpoints(settings.data_dir)
     configure_logging(_quiet(settings))
     warn_of_misspellings()
-    if not output.name:
-        raise StartupError("the output has no name; give a file with -o")
-    if source.resolve() == output.resolve():
-        raise StartupError("the output would replace the input; give another -o")
-    folder = RunFolder(output)
-    folder.check_output(overwrite=overwrite)
-    summary = _complete(folder, source, settings, keep=keep)
+    if output == STREAM and print_answers:
+        raise StartupError("with -o - the answers are on stdout anyway; leave --print out")
+    if output != STREAM:
+        _check_output(source, Path(output), overwrite=overwrite)
+    summary = _complete(source, output, settings, keep=keep)
     if print_answers:
-        _print_answers(output)
+        _print_answers(Path(output))
     typer.echo(summary.text(), err=True)
     if as_json:
         print_json(summary.as_json())
     raise typer.Exit(1 if summary.failed else 0)
 
 
-def _complete(folder: RunFolder, source: Path, settings: Settings, *, keep: bool) -> RunSummary:
+def _check_output(source: str, output: Path, *, overwrite: bool) -> None:
+    from cli.run_folder import RunFolder
+
+    if not output.name:
+        raise StartupError("the output has no name; give a file with -o")
+    if source != STREAM and Path(source).resolve() == output.resolve():
+        raise StartupError("the output would replace the input; give another -o")
+    RunFolder(output).check_output(overwrite=overwrite)
+
+
+def _complete(source: str, output: str, settings: Settings, *, keep: bool) -> RunSummary:
     from cli.batch_run import BatchRun, RunStopped
+    from cli.run_folder import RunFolder
     from cli.run_input import read_input
     from cli.run_progress import progress_on_stderr
 
     requests = read_input(source, settings)
+    if output == STREAM:
+        folder = RunFolder.of_stdout(settings.data_dir, requests.identity(settings))
+    else:
+        folder = RunFolder(Path(output))
     try:
         with progress_on_stderr() as progress:
             return BatchRun(folder, settings, progress).complete(requests, keep=keep)

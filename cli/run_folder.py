@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from cli.output_file import check_place
 from models.errors import StartupError
 from models.settings import Settings, sqlite_url
 
@@ -27,6 +29,11 @@ class RunIdentity:
     input_sha256: str
     options: Mapping[str, str | int | None]
     format: int = _FORMAT
+
+    @property
+    def digest(self) -> str:
+        """A name for it that no other run has."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:32]
 
     def differences(self, other: Mapping[str, Any]) -> list[str]:
         """Name, in the user's words, what differs from the identity that a folder holds."""
@@ -56,7 +63,13 @@ def answer_options(settings: Settings) -> dict[str, str | int | None]:
 
 
 class RunFolder:
-    """`<output>.headrace/`: the identity of the run, its database, and its Valkey."""
+    """`<output>.headrace/`: the identity of the run, its database, and its Valkey.
+
+    A run whose output goes to stdout has its folder, and in it its output, in the data folder.
+    """
+
+    #: Whether the output is to be passed on to stdout.
+    for_stdout = False
 
     def __init__(self, output: Path) -> None:
         # What a link points at is written, and not put in the place of the link.
@@ -64,6 +77,14 @@ class RunFolder:
         self.path = self.output.with_name(self.output.name + ".headrace")
         self._state = self.path / "state.json"
         self._batch = self.path / "batch_id"
+
+    @classmethod
+    def of_stdout(cls, data_dir: Path, identity: RunIdentity) -> RunFolder:
+        """The folder of the run of this identity to stdout: given the same input again, it goes on."""
+        folder = cls(data_dir / "runs" / f"{identity.digest}.jsonl")
+        folder.output = folder.path / "output.jsonl"
+        folder.for_stdout = True
+        return folder
 
     @property
     def database_url(self) -> str:
@@ -82,13 +103,7 @@ class RunFolder:
 
     def check_output(self, *, overwrite: bool) -> None:
         """Raise StartupError unless the output may be written. A run that was begun may always go on."""
-        if self.output.exists() and not self.output.is_file():
-            kind = "a folder" if self.output.is_dir() else "no ordinary file"
-            raise StartupError(f"{self.output} is {kind}; give a file with -o")
-        if not self.output.parent.is_dir():
-            raise StartupError(f"there is no folder {self.output.parent}; make it, or give another -o")
-        if self.output.exists() and not self._state.exists() and not overwrite:
-            raise StartupError(f"{self.output} exists; pass --overwrite, or give another -o")
+        check_place(self.output, flag="-o", overwrite=overwrite or self._state.exists())
 
     def begin(self, identity: RunIdentity) -> None:
         """Make the folder this run's, or see that it is already.

@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cli.request_file import request_file, source_name
+from cli.run_folder import RunIdentity, answer_options
 from models.batch_line import BadLine, read_batch_lines
 from models.errors import StartupError
 from models.settings import Settings
@@ -24,21 +26,26 @@ class RunInput:
     def num_lines(self) -> int:
         return len(self.drafts) + len(self.bad)
 
+    def identity(self, settings: Settings) -> RunIdentity:
+        """What makes a run of this input, with these settings, that run."""
+        return RunIdentity(self.sha256, answer_options(settings))
 
-def read_input(path: Path, settings: Settings) -> RunInput:
-    """Read a batch file. Raises StartupError when there is nothing to read."""
-    if path.exists() and not path.is_file():
-        raise StartupError(f"{path} is not a regular file; save the requests to one first")
+
+def read_input(source: str | Path, settings: Settings) -> RunInput:
+    """Read a batch file, or stdin for `-`, compressed or not. The digest is of the plain lines.
+
+    Raises StartupError when there is nothing to read.
+    """
     try:
-        with path.open("rb") as file:
+        with request_file(source) as file:
             found = RunInput(hashlib.file_digest(file, "sha256").hexdigest())
-        for line in read_batch_lines(path, settings):
-            if isinstance(line, BadLine):
-                found.bad[line.line] = line
-            else:
-                found.drafts.append(line)
+            for line in read_batch_lines(Path(file.name), settings):
+                if isinstance(line, BadLine):
+                    found.bad[line.line] = line
+                else:
+                    found.drafts.append(line)
     except OSError as error:
-        raise StartupError(f"{path} cannot be read: {error.strerror}") from error
+        raise StartupError(f"{source_name(source)} cannot be read: {error.strerror}") from error
     if not found.num_lines:
-        raise StartupError(f"{path} is empty; give one request a line")
+        raise StartupError(f"{source_name(source)} is empty; give one request a line")
     return found

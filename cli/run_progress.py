@@ -11,6 +11,7 @@ from typing import Protocol, Self, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
+from cli.duration import duration_text
 from cli.run_pace import Standing
 
 #: Time between two lines where there is no terminal.
@@ -101,11 +102,3 @@ def standing_text(standing: Standing) -> str:
     if standing.seconds_left is not None and standing.num_done < standing.num_lines:
         parts.append(f"{duration_text(standing.seconds_left)} left")
     return " · ".join(parts)
-
-
-def duration_text(seconds: float) -> str:
-    """A duration as people say it."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

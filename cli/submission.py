@@ -66,6 +66,19 @@ def read_metadata(pairs: Sequence[str]) -> dict[str, str] | None:
     return found or None
 
 
+def read_moment(text: str | None, *, flag: str) -> float | str | None:
+    """Read a number of seconds from now; what is none is a time, which the API reads. Raises BadParameter."""
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        return text
+    if not math.isfinite(seconds):
+        raise typer.BadParameter(f"{flag} takes a time or a number of seconds, not {text}")
+    return seconds
+
+
 def _body(body: BodyFlags) -> dict[str, Any]:
     if (body.prompt is None) == (not body.messages):
         raise typer.BadParameter("give one of --prompt, --message, --file or - for JSON on stdin")
@@ -88,22 +101,10 @@ def _given(envelope: EnvelopeFlags) -> dict[str, Any]:
     named = {
         "endpoint": envelope.endpoint,
         "lane": envelope.lane,
-        "deadline": _deadline(envelope.deadline),
+        "deadline": read_moment(envelope.deadline, flag="--deadline"),
         "metadata": envelope.metadata,
     }
     return {name: value for name, value in named.items() if value is not None}
-
-
-def _deadline(text: str | None) -> float | str | None:
-    if text is None:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        return text
-    if not math.isfinite(seconds):
-        raise typer.BadParameter(f"--deadline takes a time or a number of seconds, not {text}")
-    return seconds
 
 
 def _parse(text: bytes) -> dict[str, Any]:

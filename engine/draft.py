@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from engine.plan import Span, StepPlan, Transfer
 from engine.sequence import Sequence
-from engine.step_budget import StepBudget, chunk_size
+from engine.step_budget import PATIENCE_STEPS, StepBudget, chunk_size
 
 
 class Draft:
@@ -25,6 +25,8 @@ class Draft:
         self.num_kept_blocks = 0
         #: Whether one who is sheltered has to wait on, and all of them behind it.
         self.is_shelter_full = False
+        #: Whether those who run had too little memory, so that only those are seated to whom somebody yields.
+        self.is_short = False
         #: Whether nobody else is seated in this step.
         self.is_closed = False
 
@@ -36,6 +38,15 @@ class Draft:
             return False
         self.spans[sequence] = Span(sequence, start, count)
         return True
+
+    def add_overdue(self, prefilling: Collection[Sequence]) -> None:
+        """Plan a chunk of whoever is seated and was passed over longest, if it was so too often.
+
+        One in a step: the others can wait, and what is more urgent still finds a place beside it.
+        """
+        longest = max(prefilling, key=lambda each: each.num_waited_steps, default=None)
+        if longest is not None and longest.num_waited_steps >= PATIENCE_STEPS:
+            self.add_chunk(longest, long=longest.is_long)
 
     def add_prompts(self, prefilling: Iterable[Sequence], *, long: bool) -> None:
         """Plan the next chunks of those who are seated, long or short ones, most urgent first."""

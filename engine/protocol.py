@@ -79,6 +79,8 @@ class EngineRequest:
     it ends with what it has. `adapter` and `grammar` are refused for now. Prompts share cached
     blocks only where adapter and `cache_salt` are equal. `n` completions are made, 1 to 16, each
     told by its `choice`; the first draws by the sampling's seed, the others by seeds made of it.
+
+    What greedy requests of one `share_group` ask for alike may be computed once for all of them.
     """
 
     id: str
@@ -92,6 +94,7 @@ class EngineRequest:
     grammar: str | None = None
     cache_salt: str | None = None
     n: int = 1
+    share_group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Which tokens go into the next step. Knows numbers only, no tensors.
 
 One rule: computed tokens catch up with known tokens under a token budget. Decodes come
-first, one token each, so that no prompt holds them up; then prompts in chunks: short ones
-that are seated, short ones that wait, and then long ones in the same order.
+first, one token each, so that no prompt holds them up; then prompts in chunks, the most
+urgent ones first, and of them short ones that are seated, short ones that wait, and then
+long ones in the same order.
 
 A step can be planned before the one before it is done. Its result then counts as one more
 known token, which nobody has seen yet.
@@ -163,14 +164,25 @@ class Scheduler:
         draft.budget = StepBudget(num_left, others=others)
         may_join = self._batching == "continuous" and self._seating.has_claimants(draft)
         candidates = waiting.candidates() if may_join else []
-        for long in (False, True):
-            draft.add_prompts(prefilling, long=long)
-            self._seating.admit(draft, candidates, long=long)
+        draft.add_overdue(prefilling)
+        for rank in sorted({each.rank for each in (*prefilling, *candidates)}):
+            self._plan_rank(
+                draft,
+                [each for each in prefilling if each.rank == rank],
+                [each for each in candidates if each.rank == rank],
+            )
         for sequence in prefilling:
             sequence.num_waited_steps = 0 if sequence in draft.spans else sequence.num_waited_steps + 1
         if draft.seated:
             self._note_overtaken(draft, candidates)
             self._seating.shelter.take_in(draft.seated, waiting)
+
+    def _plan_rank(self, draft: Draft, prefilling: list[Sequence], candidates: list[Sequence]) -> None:
+        # More urgent ones may just have taken somebody's seat.
+        seated = [each for each in prefilling if each in self._seating.running]
+        for long in (False, True):
+            draft.add_prompts(seated, long=long)
+            self._seating.admit(draft, candidates, long=long)
 
     def _note_overtaken(self, draft: Draft, candidates: list[Sequence]) -> None:
         last = max((index for index, each in enumerate(candidates) if each in draft.seated), default=0)

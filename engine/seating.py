@@ -87,7 +87,7 @@ class Seating:
                 continue
             if self.blocks.awaits_prefix(sequence, prefix):
                 continue
-            if not (sequence.is_sheltered or self._has_claim(draft, sequence)):
+            if not self._has_claim(draft, sequence) and (draft.is_short or not sequence.is_sheltered):
                 return
             if not self._admit_one(draft, sequence, prefix, long=long):
                 num_passed_over += not sequence.is_sheltered
@@ -112,7 +112,7 @@ class Seating:
         False if it has to do without in this step.
         """
         while not self.blocks.grow(sequence):
-            draft.is_closed = True
+            draft.is_short = True
             # What steps under way still hold will be free soon; nobody need suffer for it.
             victim = None if self.blocks.num_fenced_blocks else longest_victim(list(self.running))
             if victim is None:
@@ -148,7 +148,8 @@ class Seating:
 
     def _has_claim(self, draft: Draft, sequence: Sequence) -> bool:
         """Whether there is a seat, or somebody less urgent has one."""
-        return self._has_free_seat(draft) or any(each.yields_to(sequence.priority) for each in self.running)
+        has_free_seat = self._has_free_seat(draft) and not draft.is_short
+        return has_free_seat or any(each.yields_to(sequence.priority) for each in self.running)
 
     def _has_free_seat(self, draft: Draft) -> bool:
         return len(self.running) + draft.num_kept_seats < self.num_seats

@@ -128,6 +128,11 @@ class Sequence:
         self.num_announced_blocks = 0
 
     @property
+    def rank(self) -> tuple[int, int]:
+        """How urgent it is, as a part of its order: its equals differ in arrival alone."""
+        return self.order[:2]
+
+    @property
     def num_completion_tokens(self) -> int:
         return len(self.token_ids) - self.num_prompt_tokens
 

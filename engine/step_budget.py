@@ -16,13 +16,14 @@ from engine.config import PREFILL_CHUNK_TOKENS
 
 #: A prompt with more tokens than this still to compute counts as long.
 LONG_PROMPT_TOKENS = 2 * PREFILL_CHUNK_TOKENS
-#: Steps after which a long prompt that got nothing is treated like a short one.
-_LONG_PATIENCE_STEPS = 4
+#: Steps after which a prompt that got nothing is not put off any more: a long one is treated like a short
+#: one, and one that has a seat goes before more urgent ones.
+PATIENCE_STEPS = 4
 
 
 def is_long(num_tokens: int, *, num_waited_steps: int = 0) -> bool:
     """Whether a prompt with so many tokens to compute lets shorter ones go first."""
-    return num_tokens > LONG_PROMPT_TOKENS and num_waited_steps < _LONG_PATIENCE_STEPS
+    return num_tokens > LONG_PROMPT_TOKENS and num_waited_steps < PATIENCE_STEPS
 
 
 def chunk_size(start: int, num_known_tokens: int) -> int:

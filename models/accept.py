@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
 import structlog
-from sqlalchemy import exists, insert, select
+from sqlalchemy import exists, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from models.database import Database, now
-from models.errors import IdempotencyMismatch, QueueUnavailable
+from models.errors import QueueUnavailable
 from models.failpoints import failpoint
+from models.idempotency import find_known, remember
 from models.ids import new_id
-from models.move import count_jobs
+from models.new_job import NewJob, store_new_jobs
 from models.queue import JobQueue, Ticket
 from models.strict_json import dump_json
 from models.tables.batch_job import BatchJob, BatchStatus
-from models.tables.job import Job, JobRequest, JobStatus, Lane
-from models.tables.project import IdempotencyKey
+from models.tables.job import IS_NOT_HELD, Job, JobStatus, Lane
 from models.validation import JobDraft
 
 _log = structlog.get_logger()
@@ -119,14 +118,10 @@ def _canonical(value: Any) -> bytes:
 
 
 def _find_known(session: Session, submission: Submission) -> str | None:
-    if submission.idempotency_key is None:
+    key = submission.idempotency_key
+    if key is None:
         return None
-    known = session.get(IdempotencyKey, (submission.project_id, submission.idempotency_key))
-    if known is None:
-        return None
-    if known.request_hash != submission.fingerprint:
-        raise IdempotencyMismatch
-    return known.resource_id
+    return find_known(session, submission.project_id, key, submission.fingerprint)
 
 
 def _store(session: Session, submission: Submission, free: Mapping[_Stream, int]) -> tuple[str, list[Job]]:
@@ -135,27 +130,21 @@ def _store(session: Session, submission: Submission, free: Mapping[_Stream, int]
     if batch is not None:
         session.add(batch)
         session.flush()
-    jobs = [_new_job(submission, draft, at, batch) for draft in submission.drafts]
+    batch_id = batch.id if batch is not None else None
+    new = [NewJob.of(draft, submission.project_id, at, batch_id=batch_id) for draft in submission.drafts]
+    jobs = [one.job for one in new]
     _mark_dispatched(session, jobs, free, at)
-    resource_id = batch.id if batch is not None else jobs[0].id
+    resource_id = batch_id or jobs[0].id
     if submission.idempotency_key is not None:
-        session.add(
-            IdempotencyKey(
-                project_id=submission.project_id,
-                key=submission.idempotency_key,
-                request_hash=submission.fingerprint,
-                resource_id=resource_id,
-                created_at=at,
-            )
+        remember(
+            session,
+            submission.project_id,
+            submission.idempotency_key,
+            fingerprint=submission.fingerprint,
+            resource_id=resource_id,
+            at=at,
         )
-    session.add_all(jobs)
-    session.flush()
-    session.execute(insert(JobRequest), [_texts(*pair) for pair in zip(jobs, submission.drafts, strict=True)])
-    counts: dict[tuple[str, str, str], int] = {}
-    for job in jobs:
-        key = (job.project_id, job.lane, job.status)
-        counts[key] = counts.get(key, 0) + 1
-    count_jobs(session, counts)
+    store_new_jobs(session, new)
     return resource_id, jobs
 
 
@@ -166,42 +155,10 @@ def _new_batch(submission: Submission, at: datetime) -> BatchJob:
         status=BatchStatus.IN_PROGRESS,
         total=len(submission.drafts),
         queued=len(submission.drafts),
+        cost_tokens=sum(draft.cost_tokens for draft in submission.drafts),
         metadata_text=dump_json(submission.metadata) if submission.metadata is not None else None,
         created_at=at,
     )
-
-
-def _new_job(submission: Submission, draft: JobDraft, at: datetime, batch: BatchJob | None) -> Job:
-    return Job(
-        id=new_id("job"),
-        project_id=submission.project_id,
-        batch_id=batch.id if batch is not None else None,
-        line=draft.line if batch is not None else None,
-        custom_id=draft.custom_id,
-        endpoint=draft.endpoint,
-        model=draft.model,
-        lane=draft.lane,
-        status=JobStatus.QUEUED,
-        cost_tokens=draft.cost_tokens,
-        seed=draft.seed if draft.seed is not None else secrets.randbits(63),
-        deadline_at=_deadline_at(draft, at),
-        available_at=at,
-        created_at=at,
-    )
-
-
-def _deadline_at(draft: JobDraft, at: datetime) -> datetime | None:
-    if draft.deadline_seconds is None:
-        return draft.deadline_at
-    return at + timedelta(seconds=draft.deadline_seconds)
-
-
-def _texts(job: Job, draft: JobDraft) -> dict[str, Any]:
-    return {
-        "job_id": job.id,
-        "body": dump_json(draft.body),
-        "metadata_text": dump_json(draft.metadata) if draft.metadata is not None else None,
-    }
 
 
 def _mark_dispatched(
@@ -214,6 +171,7 @@ def _mark_dispatched(
             Job.lane == lane,
             Job.status == JobStatus.QUEUED,
             Job.dispatched_at.is_(None),
+            IS_NOT_HELD,
             Job.isolation == 0,
             Job.available_at <= at,
         )

@@ -1,11 +1,16 @@
-"""The states of a batch: what is to be done next, and when it is over. Pure rules, under its row lock."""
+"""The states of a batch: what is to be done next, what its jobs should be like, and when it is over.
+
+Pure rules, to be followed under its row lock.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
 
+from models.completion_window import read_window
 from models.tables.batch_job import BatchJob, BatchStatus
+from models.tables.job import Job
 
 
 class BatchStep(StrEnum):
@@ -13,10 +18,10 @@ class BatchStep(StrEnum):
 
     #: Read the whole file and find everything that is wrong with it.
     VALIDATE = "validate"
-    #: Make jobs of its lines.
-    SPLIT = "split"
     #: Bring its jobs into line with what it should be like: cancelled, held, in another lane.
     SWEEP = "sweep"
+    #: Make jobs of its lines. They are made as they should be, and wait for those that are there already.
+    SPLIT = "split"
     #: Make new jobs of the lines that have ended without an answer.
     RETRY = "retry"
     #: Write its output and error files.
@@ -27,10 +32,10 @@ def next_step(batch: BatchJob, at: datetime) -> BatchStep | None:
     """Say what is to be done next for a batch; None where there is nothing, or nothing yet."""
     if batch.status == BatchStatus.VALIDATING:
         return BatchStep.VALIDATE
-    if batch.split_line is not None and _may_begin(batch, at):
-        return BatchStep.SPLIT
     if batch.sweep_line is not None:
         return BatchStep.SWEEP
+    if batch.split_line is not None and _may_begin(batch, at):
+        return BatchStep.SPLIT
     if batch.retry_line is not None:
         return BatchStep.RETRY
     return BatchStep.ASSEMBLE if batch.assembly_line is not None else None
@@ -66,11 +71,34 @@ def conclude(batch: BatchJob, at: datetime) -> None:
         _end(batch, BatchStatus.EXPIRED if batch.expired else BatchStatus.COMPLETED, at)
 
 
-def reopen(batch: BatchJob) -> None:
-    """Let a batch that is over go on, for lines that are tried again."""
+def reopen(batch: BatchJob, at: datetime) -> None:
+    """Let a batch that is over go on, for lines that are tried again.
+
+    It is as if newly begun: not paused, and a window that has passed begins anew, for as long as it was.
+    """
     batch.status = BatchStatus.IN_PROGRESS
-    for name in ("finalizing_at", "completed_at", "expired_at", "cancelling_at", "cancelled_at"):
+    names = ("finalizing_at", "completed_at", "expired_at", "cancelling_at", "cancelled_at", "paused_at")
+    for name in names:
         setattr(batch, name, None)
+    if batch.expires_at is not None and batch.expires_at <= at:
+        window = batch.completion_window
+        batch.expires_at = at + read_window(window) if window is not None else None
+
+
+def conform(job: Job, batch: BatchJob) -> None:
+    """Make a job that has not ended what its batch should be like: held or not, its lane, its deadline.
+
+    It is owed a new entry in Redis where the old one must not be used any more. The counters by lane are the
+    caller's. A running job is changed as well, for the case that it comes back to the queue.
+    """
+    held = 0 if batch.paused_at is None else 1
+    lane = batch.lane or job.lane
+    if held > job.held or lane != job.lane:
+        job.dispatched_at = None
+    job.held, job.lane = held, lane
+    if batch.input_file_id is not None or batch.expires_at is not None:
+        # Requests of a list may have each a deadline of its own.
+        job.deadline_at = batch.expires_at
 
 
 def _may_begin(batch: BatchJob, at: datetime) -> bool:
@@ -83,3 +111,5 @@ def _may_begin(batch: BatchJob, at: datetime) -> bool:
 def _end(batch: BatchJob, status: BatchStatus, at: datetime) -> None:
     batch.status = status
     setattr(batch, f"{status.value}_at", at)
+    # Whoever worked on it has nothing to do any more; a retry need not wait for them.
+    batch.work_until = None

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import structlog
-from sqlalchemy import ColumnElement, and_, func, select, update
+from sqlalchemy import ColumnElement, and_, exists, func, literal_column, select, update
 from sqlalchemy.orm import Session
 
 from models.database import Database, now
+from models.dispatch_order import next_jobs
 from models.failpoints import failpoint
 from models.fairness import deficit_round_robin
 from models.move import Move, move_jobs
 from models.queue import JobQueue, Ticket
-from models.tables.job import Job, JobStatus, Lane
+from models.tables.job import IS_NOT_HELD, Job, JobStatus, Lane
 from models.tables.project import JobCount
+from models.tables.root import UtcMicroseconds
 
 _log = structlog.get_logger()
 
@@ -25,8 +27,9 @@ _QUANTUM_TOKENS = 1
 #: An entry younger than this may still be on its way. Redis seldom takes longer; if it does, the job has two
 #: entries, and the second one is dropped at its claim.
 _ARRIVAL_SECONDS = 1.0
-#: Overdue jobs moved by one transaction.
+#: Overdue jobs moved by one transaction, and transactions in one go.
 _CHUNK = 500
+_MAX_CHUNKS = 20
 
 
 class Dispatcher:
@@ -66,11 +69,24 @@ class Dispatcher:
         return missing
 
     def expire(self) -> list[str]:
-        """Move queued jobs whose deadline has passed to `expired` and return their ids."""
+        """Move queued jobs whose deadline has passed to `expired` and return their ids.
+
+        All of them, in short transactions, unless they are very many: the rest is for the next time.
+        """
+        expired: list[str] = []
+        for _ in range(_MAX_CHUNKS):
+            num_overdue, moved = self._expire_chunk()
+            expired += moved
+            if num_overdue < _CHUNK:
+                break
+        return expired
+
+    def _expire_chunk(self) -> tuple[int, list[str]]:
         with self._database.transaction() as session:
             overdue = session.scalars(
                 select(Job.id)
                 .where(Job.status == JobStatus.QUEUED, Job.deadline_at <= now(session))
+                .order_by(Job.deadline_at)
                 .limit(_CHUNK)
             ).all()
             moved = move_jobs(
@@ -82,7 +98,7 @@ class Dispatcher:
                     else None
                 ),
             )
-            return [job.id for job in moved]
+            return len(overdue), [job.id for job in moved]
 
     def _fill(self, lane: Lane) -> int:
         projects = self._waiting_projects(lane)
@@ -116,30 +132,28 @@ class Dispatcher:
         with self._database.reading() as session:
             return session.scalars(
                 select(JobCount.project_id)
-                .where(JobCount.lane == lane, JobCount.status == JobStatus.QUEUED, JobCount.num_jobs > 0)
+                .where(
+                    JobCount.lane == lane,
+                    JobCount.status == JobStatus.QUEUED,
+                    JobCount.num_jobs > 0,
+                    # Jobs that are held, or in Redis already, wait for nothing here.
+                    exists().where(self._owed(lane), Job.project_id == JobCount.project_id),
+                )
                 .order_by(JobCount.project_id)
             ).all()
 
     def _waiting(self, session: Session, project_id: str, lane: Lane, limit: int) -> list[Job]:
-        """Lock and return a project's next jobs: earliest deadline first, then age."""
-        return list(
-            session.scalars(
-                select(Job)
-                .where(
-                    Job.model == self._model,
-                    Job.lane == lane,
-                    Job.project_id == project_id,
-                    Job.status == JobStatus.QUEUED,
-                    Job.dispatched_at.is_(None),
-                    # Suspects are taken in SQL.
-                    Job.isolation == 0,
-                    Job.available_at <= now(session),
-                )
-                .order_by(Job.deadline_at.asc().nulls_last(), Job.id)
-                .limit(limit)
-                .with_for_update(skip_locked=True)
-            )
+        """Lock and return a project's next jobs."""
+        # The plus keeps SQLite from reading by `ix_jobs_available` instead, and sorting all that it finds.
+        available_at = literal_column("+jobs.available_at", UtcMicroseconds)
+        waiting = and_(
+            self._owed(lane),
+            Job.project_id == project_id,
+            # Suspects are taken in SQL.
+            Job.isolation == 0,
+            available_at <= now(session),
         )
+        return next_jobs(session, waiting, lane=lane, limit=limit)
 
     def _forget_entries(self) -> None:
         _log.info("queue_was_empty", model=self._model)
@@ -153,6 +167,15 @@ class Dispatcher:
             if job_ids is not None:
                 statement = statement.where(Job.id.in_(job_ids))
             session.execute(statement, execution_options={"synchronize_session": False})
+
+    def _owed(self, lane: Lane) -> ColumnElement[bool]:
+        return and_(
+            Job.model == self._model,
+            Job.lane == lane,
+            Job.status == JobStatus.QUEUED,
+            Job.dispatched_at.is_(None),
+            IS_NOT_HELD,
+        )
 
     def _dispatched(self, lane: Lane, before: datetime | None) -> ColumnElement[bool]:
         rows = and_(

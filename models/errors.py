@@ -9,12 +9,15 @@
     │   ├── JobNotFound             job_not_found
     │   ├── BatchNotFound           batch_not_found
     │   ├── FileNotFound            file_not_found
+    │   │   └── InputFileNotFound     file_not_found
     │   ├── UploadNotFound          upload_not_found
     │   ├── FileInUse               file_in_use
     │   ├── UploadNotPending        upload_not_pending
     │   ├── JobAlreadyFinished      job_already_finished
     │   ├── JobNotRetryable         job_not_retryable
     │   ├── JobAlreadyRetried       job_already_retried
+    │   ├── BatchAlreadyFinished    batch_already_finished
+    │   ├── BatchNotRetryable       batch_not_retryable
     │   └── IdempotencyMismatch     idempotency_key_reused
     ├── ServiceUnavailable        try again later
     │   ├── DatabaseUnavailable     database_unavailable
@@ -47,6 +50,8 @@ class RequestError(HeadraceError):
     """The request cannot be served as it stands."""
 
     code = "invalid_request"
+    #: The field of the request that is to blame, if it is one.
+    param: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,12 @@ class FileNotFound(RequestError):
     code = "file_not_found"
 
 
+class InputFileNotFound(FileNotFound):
+    """No file of this project has the id in input_file_id."""
+
+    param = "input_file_id"
+
+
 class UploadNotFound(RequestError):
     """No upload of this project has this id."""
 
@@ -141,6 +152,18 @@ class JobAlreadyRetried(RequestError):
     """The job was retried already."""
 
     code = "job_already_retried"
+
+
+class BatchAlreadyFinished(RequestError):
+    """The batch has already finished."""
+
+    code = "batch_already_finished"
+
+
+class BatchNotRetryable(RequestError):
+    """No line of the batch can be retried."""
+
+    code = "batch_not_retryable"
 
 
 class IdempotencyMismatch(RequestError):

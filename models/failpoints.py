@@ -21,8 +21,8 @@ from typing import Literal, get_args
 
 from models.errors import StartupError
 
-#: Every failpoint, in the order of a job's walk.
-PointName = Literal[
+#: Failpoints of a job, in the order of its walk.
+JobPointName = Literal[
     "accept_before_commit",
     "accept_after_commit",
     "accept_after_xadd",
@@ -38,6 +38,11 @@ PointName = Literal[
     "publish_after_commit",
     "acknowledge_after",
 ]
+#: Failpoints of a batch that comes from a file.
+BatchPointName = Literal["split_before_commit", "split_after_commit"]
+
+PointName = Literal[JobPointName, BatchPointName]
+JOB_POINT_NAMES: tuple[JobPointName, ...] = get_args(JobPointName)
 POINT_NAMES: tuple[PointName, ...] = get_args(PointName)
 
 _ONCE = "once"

@@ -37,6 +37,15 @@ class WorkerCard:
     version: str
 
 
+@dataclass(frozen=True, slots=True)
+class FleetSpeed:
+    """What some workers can do together."""
+
+    num_alive: int
+    #: By their own account; None if none has told yet.
+    tokens_per_second: float | None
+
+
 class Fleet:
     """The table of workers."""
 
@@ -73,9 +82,14 @@ class Fleet:
 
     def tokens_per_second(self, model: str) -> float | None:
         """Return what all workers of a model compute in a second by their own account; None if unknown."""
-        told = [_rate(worker.stats) for worker in self.alive() if worker.model == model]
+        return self.speed(model).tokens_per_second
+
+    def speed(self, model: str | None) -> FleetSpeed:
+        """Return what the workers of a model can do, or those of all models together."""
+        workers = [worker for worker in self.alive() if model is None or worker.model == model]
+        told = [_rate(worker.stats) for worker in workers]
         total = sum(rate for rate in told if rate is not None)
-        return total if total > 0 else None
+        return FleetSpeed(len(workers), total if total > 0 else None)
 
     def leave(self, worker_id: str) -> None:
         """Forget a worker that has stopped."""

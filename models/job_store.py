@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session, load_only
 
 from models.database import Database
 from models.errors import JobAlreadyFinished, JobNotFound
-from models.move import Move, move_jobs
-from models.tables.job import FINAL_STATUSES, Job, JobRequest, JobResult, JobStatus
+from models.move import Move, cancellation, move_jobs
+from models.tables.job import FINAL_STATUSES, IS_NOT_HELD, Job, JobRequest, JobResult, JobStatus
 from models.tables.worker import Window
 
 #: Positions are exact up to this one.
@@ -68,13 +68,14 @@ class JobStore:
             return _require(session, project_id, job_id).status in FINAL_STATUSES
 
     def place(self, job: Job) -> Place:
-        """Return a queued job's place among the waiting jobs of its model and lane."""
+        """Return a queued job's place among the waiting jobs of its model and lane; held ones do not wait."""
         before = (
             select(Job.cost_tokens)
             .where(
                 Job.model == job.model,
                 Job.lane == job.lane,
                 Job.status == JobStatus.QUEUED,
+                IS_NOT_HELD,
                 Job.id < job.id,
             )
             .limit(MAX_POSITION)
@@ -118,9 +119,7 @@ class JobStore:
         def stop(job: Job, at: datetime) -> Move | None:
             nonlocal before
             before = JobStatus(job.status)
-            return Move(
-                JobStatus.CANCELLED, {"finished_at": at, "lease_until": None, "error_code": "cancelled"}
-            )
+            return cancellation(at)
 
         with self._database.transaction() as session:
             _require(session, project_id, job_id)

@@ -67,6 +67,7 @@ class ClaimedJob:
     #: wrong one here ends nobody early.
     deadline: float | None
     created_at: datetime
+    batch_id: str | None = None
 
     @property
     def id(self) -> str:
@@ -91,13 +92,13 @@ def claim(
 ) -> list[ClaimedJob]:
     """Take the leases of a window's jobs and return those that are ours now, in the window's order.
 
-    What is not returned is finished, cancelled, overdue, a suspect, unreadable, or another entry's: its
-    entry may go.
+    What is not returned is finished, cancelled, overdue, held, a suspect, unreadable, or another entry's:
+    its entry may go.
     """
     by_id = {entry.ticket.job_id: entry for entry in entries}
     grant = Grant(worker_id, lease_seconds, window)
     with database.transaction() as session:
-        claimed = grant.take(session, by_id, may_take=lambda job: job.isolation == 0)
+        claimed = grant.take(session, by_id, may_take=lambda job: job.isolation == 0 and not job.held)
         models = {job.id: job.model for job in claimed}
         doubled = [entry.ticket.job_id for entry in entries if by_id[entry.ticket.job_id] is not entry]
         count_incidents(session, Incident.DUPLICATE_ENTRY, [models[one] for one in doubled if one in models])
@@ -246,6 +247,7 @@ def _claimed(job: Job, entry: Entry | None, body: str) -> ClaimedJob:
         seed=job.seed,
         deadline=_monotonic_deadline(job),
         created_at=job.created_at,
+        batch_id=job.batch_id,
     )
 
 

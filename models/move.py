@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -43,7 +43,7 @@ def move_jobs(session: Session, job_ids: Iterable[str], decide: Decision) -> lis
     moved: list[Job] = []
     counts: Counter[tuple[str, str, str]] = Counter()
     batches: dict[str, list[tuple[JobStatus, Job]]] = {}
-    locked = _lock(session, sorted(set(job_ids)))
+    locked = lock_jobs(session, job_ids)
     at = now(session)
     for job in locked:
         move = decide(job, at)
@@ -62,6 +62,24 @@ def move_jobs(session: Session, job_ids: Iterable[str], decide: Decision) -> lis
     return moved
 
 
+def lock_jobs(session: Session, job_ids: Iterable[str]) -> list[Job]:
+    """Lock these jobs' rows in the order of their ids, as everybody does, and return them as they stand."""
+    locked: list[Job] = []
+    ordered = sorted(set(job_ids))
+    for start in range(0, len(ordered), _CHUNK):
+        chunk = ordered[start : start + _CHUNK]
+        locked += session.scalars(
+            select(Job).where(Job.id.in_(chunk)).order_by(Job.id).with_for_update(),
+            execution_options={"populate_existing": True},
+        )
+    return locked
+
+
+def cancellation(at: datetime) -> Move:
+    """How a job ends that its client takes back."""
+    return Move(JobStatus.CANCELLED, {"finished_at": at, "lease_until": None, "error_code": "cancelled"})
+
+
 def count_jobs(session: Session, changes: Mapping[tuple[str, str, str], int]) -> None:
     """Add to the counters of (project, lane, status)."""
     for (project_id, lane, status), change in sorted(changes.items()):
@@ -72,17 +90,6 @@ def count_jobs(session: Session, changes: Mapping[tuple[str, str, str], int]) ->
                 .values(num_jobs=JobCount.num_jobs + change),
                 execution_options={"synchronize_session": False},
             )
-
-
-def _lock(session: Session, job_ids: Sequence[str]) -> list[Job]:
-    locked: list[Job] = []
-    for start in range(0, len(job_ids), _CHUNK):
-        chunk = job_ids[start : start + _CHUNK]
-        locked += session.scalars(
-            select(Job).where(Job.id.in_(chunk)).order_by(Job.id).with_for_update(),
-            execution_options={"populate_existing": True},
-        )
-    return locked
 
 
 def _change(job: Job, move: Move) -> None:

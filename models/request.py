@@ -217,10 +217,11 @@ ENDPOINTS: Mapping[str, type[ChatBody] | type[CompletionBody]] = {
 }
 
 
-def estimate_cost(body: InferenceBody, *, default_max_tokens: int) -> int:
-    """Estimate prompt and completion tokens of a request without a tokenizer.
+def estimate_prompt_tokens(body: InferenceBody) -> int:
+    """Estimate the prompt's tokens without a tokenizer: four UTF-8 bytes make about one, and there is one."""
+    return max(1, len(body.prompt_text.encode()) // 4)
 
-    Four UTF-8 bytes make about one token; a prompt has at least one, however many completions.
-    """
-    prompt_tokens = max(1, len(body.prompt_text.encode()) // 4)
-    return min(MAX_TOKENS, prompt_tokens + body.n * body.token_limit(default_max_tokens))
+
+def estimate_cost(body: InferenceBody, *, default_max_tokens: int) -> int:
+    """Estimate prompt and completion tokens of a request; it has one prompt, however many completions."""
+    return min(MAX_TOKENS, estimate_prompt_tokens(body) + body.n * body.token_limit(default_max_tokens))

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from models.batch_state import reopen
+from models.batch_state import conform, reopen
 from models.database import Database, now
 from models.errors import JobAlreadyRetried, JobNotFound, JobNotRetryable
 from models.ids import new_id
@@ -27,8 +27,8 @@ def retry_job(database: Database, project_id: str, job_id: str) -> str:
 
     What has ended stays as it is. The new job asks the same with the same seed; of a batch it takes over
     the line, with the next revision, and the batch is in progress again. A deadline that has passed is
-    left out. Raises JobNotFound; JobNotRetryable unless the job has failed, expired or was cancelled;
-    JobAlreadyRetried, which names the newer job, if there is one.
+    left out; a batch's window that has passed begins anew. Raises JobNotFound; JobNotRetryable unless the job
+    has failed, expired or was cancelled; JobAlreadyRetried, which names the newer job, if there is one.
     """
     with database.transaction() as session:
         # Locked in the order of `move_jobs`: jobs, batches, counters.
@@ -37,9 +37,9 @@ def retry_job(database: Database, project_id: str, job_id: str) -> str:
             raise JobNotFound
         _require_retryable(session, job)
         at = now(session)
-        new = _successor(job, at)
+        new = successor(job, at)
         if job.batch_id is not None:
-            _reopen(session, job, job.batch_id)
+            _take_over(session, job, new)
         session.add(new)
         session.flush()
         request = session.get_one(JobRequest, job_id)
@@ -61,6 +61,8 @@ def _require_retryable(session: Session, job: Job) -> None:
         raise JobNotRetryable(
             f"Only a job that has failed, expired or was cancelled can be retried: this one is {job.status}."
         )
+    if was_refused(job):
+        raise JobNotRetryable("The request of this job is not valid: it would fail again.")
     newer = session.scalar(select(Job.id).where(Job.retry_of == job.id))
     if newer is not None:
         raise JobAlreadyRetried(f"The job was retried already, as {newer}.")
@@ -68,7 +70,13 @@ def _require_retryable(session: Session, job: Job) -> None:
         raise JobNotRetryable("The request of this job is not there any more.")
 
 
-def _successor(job: Job, at: datetime) -> Job:
+def was_refused(job: Job) -> bool:
+    """Whether a job is a line of a batch that holds no valid request, so that it was never tried."""
+    return job.status == JobStatus.FAILED and job.started_at is None
+
+
+def successor(job: Job, at: datetime) -> Job:
+    """Return a job that asks the same as one that has ended; of a batch it has the line."""
     in_time = job.deadline_at is not None and job.deadline_at > at
     return Job(
         id=new_id("job"),
@@ -86,16 +94,17 @@ def _successor(job: Job, at: datetime) -> Job:
         prefix_key=job.prefix_key,
         deadline_at=job.deadline_at if in_time else None,
         available_at=at,
+        held=0,
         retry_of=job.id,
         created_at=at,
     )
 
 
-def _reopen(session: Session, job: Job, batch_id: str) -> None:
-    """Let a batch count the new job in the place of the old one."""
+def _take_over(session: Session, job: Job, new: Job) -> None:
+    """Let a batch count the new job in the place of the old one, and the new job be as the batch wants it."""
     batch = session.scalars(
         select(BatchJob)
-        .where(BatchJob.id == batch_id)
+        .where(BatchJob.id == job.batch_id)
         .with_for_update()
         .execution_options(populate_existing=True)
     ).one()
@@ -103,4 +112,6 @@ def _reopen(session: Session, job: Job, batch_id: str) -> None:
         raise JobNotRetryable(f"The batch of this job is {batch.status}.")
     batch.count(JobStatus(job.status), -1)
     batch.count(JobStatus.QUEUED, 1)
-    reopen(batch)
+    if batch.status != BatchStatus.IN_PROGRESS:
+        reopen(batch, new.created_at)
+    conform(new, batch)

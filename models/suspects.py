@@ -33,7 +33,9 @@ def claim_suspects(database: Database, grant: Grant, *, model: str, max_jobs: in
             .with_for_update(skip_locked=True)
         ).all()
         group = choose_group([(row[0], row[1]) for row in rows], max_jobs=max_jobs)
-        claimed = grant.take(session, dict.fromkeys(group), may_take=lambda job: job.isolation > 0)
+        claimed = grant.take(
+            session, dict.fromkeys(group), may_take=lambda job: job.isolation > 0 and not job.held
+        )
         failpoint("claim_before_commit")
     failpoint("claim_after_commit")
     return claimed
@@ -46,10 +48,11 @@ def has_suspects(database: Database, *, model: str) -> bool:
 
 
 def _due(session: Session, model: str) -> tuple[ColumnElement[bool], ...]:
-    """The conditions of `ix_jobs_suspects`, and that the pause after a crash is over."""
+    """The conditions of `ix_jobs_suspects`, and that neither a crash nor their batch lets them pause."""
     return (
         Job.model == model,
         Job.status == JobStatus.QUEUED,
         Job.isolation > 0,
+        Job.held == 0,
         Job.available_at <= now(session),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -14,11 +14,11 @@ from pydantic import (
     SkipValidation,
     StringConstraints,
     ValidationError,
-    field_validator,
 )
 
 from models.errors import Fault, InvalidRequest
 from models.faults import read_faults
+from models.moment import Moment
 from models.request import CHAT_COMPLETIONS, COMPLETIONS, ENDPOINTS, InferenceBody, estimate_cost
 from models.settings import Settings
 from models.tables.job import Lane
@@ -27,10 +27,8 @@ from models.tables.job import Lane
 MAX_METADATA_PAIRS = 16
 _Key = Annotated[str, StringConstraints(max_length=64)]
 _Value = Annotated[str, StringConstraints(max_length=512)]
-_Metadata = Annotated[dict[_Key, _Value], Field(max_length=MAX_METADATA_PAIRS)]
-
-#: Farthest deadline.
-_MAX_DEADLINE_SECONDS = 366 * 86400.0
+#: What a client keeps with a job or a batch.
+Metadata = Annotated[dict[_Key, _Value], Field(max_length=MAX_METADATA_PAIRS)]
 
 
 class JobSubmission(BaseModel):
@@ -43,36 +41,9 @@ class JobSubmission(BaseModel):
     body: dict[str, Any]
     lane: Literal["interactive", "standard", "bulk"] = "standard"
     #: A time (RFC 3339, with its offset) or a number of seconds from now; later the job is `expired`.
-    deadline: datetime | float | None = None
+    deadline: Moment | None = None
     custom_id: Annotated[str, StringConstraints(max_length=512)] | None = None
-    metadata: _Metadata | None = None
-
-    @field_validator("deadline", mode="before")
-    @classmethod
-    def _read_time(cls, value: Any) -> Any:
-        try:
-            return datetime.fromisoformat(value) if isinstance(value, str) else value
-        except ValueError:
-            raise ValueError("must be a number of seconds, or a time such as 2026-01-31T12:00:00Z") from None
-
-    @field_validator("deadline")
-    @classmethod
-    def _in_reach(cls, value: datetime | float | None) -> datetime | float | None:
-        if isinstance(value, datetime):
-            return _in_calendar(value)
-        if isinstance(value, float) and not 0 < value <= _MAX_DEADLINE_SECONDS:
-            raise ValueError("a deadline in seconds must be above 0 and at most a year")
-        return value
-
-
-def _in_calendar(deadline: datetime) -> datetime:
-    if deadline.tzinfo is None:
-        raise ValueError("a deadline needs its offset from UTC, as in 2026-01-31T12:00:00Z")
-    try:
-        return deadline.astimezone(UTC)
-    except OverflowError:
-        # It could be stored, but no reader could make a datetime of it again.
-        raise ValueError("a deadline must lie in the years 1 to 9999 of UTC") from None
+    metadata: Metadata | None = None
 
 
 class ListSubmission(BaseModel):
@@ -82,7 +53,7 @@ class ListSubmission(BaseModel):
 
     #: Checked one by one, so that the faults of all of them are found.
     requests: Annotated[list[JobSubmission], SkipValidation]
-    metadata: _Metadata | None = None
+    metadata: Metadata | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +73,9 @@ class JobDraft:
     custom_id: str | None = None
     metadata: Mapping[str, str] | None = None
     line: int | None = None
+    # Of a line of a file.
+    num_prompt_tokens: int = 0  #: Estimate; the rest of the cost is the most that may be generated.
+    prefix: str | None = None  #: How its prompt begins.
 
 
 def read_submission(value: Any, settings: Settings) -> JobDraft:
@@ -113,7 +87,7 @@ def read_submission(value: Any, settings: Settings) -> JobDraft:
     except ValidationError as error:
         raise InvalidRequest(_misplaced(value) or read_faults(error)) from error
     endpoint = submission.endpoint or (COMPLETIONS if "prompt" in submission.body else CHAT_COMPLETIONS)
-    body = read_body(endpoint, submission.body, settings)
+    body = read_body(endpoint, submission.body, settings.allowed_models)
     return JobDraft(
         endpoint=endpoint,
         model=body.model,
@@ -169,7 +143,7 @@ def read_list(values: Any, settings: Settings) -> list[JobDraft]:
     return drafts
 
 
-def read_body(endpoint: str, body: Mapping[str, Any], settings: Settings) -> InferenceBody:
+def read_body(endpoint: str, body: Mapping[str, Any], allowed: Sequence[str]) -> InferenceBody:
     """Check a request body against its endpoint's shape and the models that are allowed.
 
     A body without `model` means the only allowed one. Raises InvalidRequest with every fault.
@@ -180,7 +154,6 @@ def read_body(endpoint: str, body: Mapping[str, Any], settings: Settings) -> Inf
         raise InvalidRequest(
             [Fault("unknown_endpoint", f"Unknown endpoint {endpoint!r}; known: {known}.", "endpoint")]
         )
-    allowed = settings.allowed_models
     try:
         found = shape.model_validate({"model": allowed[0], **body} if len(allowed) == 1 else body)
     except ValidationError as error:

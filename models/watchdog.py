@@ -13,7 +13,7 @@ from models.database import Database, now
 from models.fleet import alive_workers
 from models.incidents import read_incidents
 from models.tables.incident import Incident
-from models.tables.job import Job, JobStatus
+from models.tables.job import IS_NOT_HELD, Job, JobStatus
 from models.tables.worker import Window
 
 
@@ -24,7 +24,7 @@ class Pulse:
     model: str
     num_workers: int
     #: How long ago the job that waits longest could first have been taken; 0 if none waits. A job that may
-    #: not run yet does not wait.
+    #: not run yet, or is held, does not wait.
     oldest_queued_age_seconds: float
     #: How long ago the job that runs longest was taken; 0 if none runs.
     oldest_running_age_seconds: float
@@ -76,7 +76,7 @@ class Watchdog:
 def _queued_since(session: Session, model: str, at: datetime) -> datetime | None:
     return session.scalar(
         select(Job.available_at)
-        .where(Job.model == model, _is(JobStatus.QUEUED), Job.available_at <= at)
+        .where(Job.model == model, _is(JobStatus.QUEUED), IS_NOT_HELD, Job.available_at <= at)
         .order_by(Job.available_at)
         .limit(1)
     )

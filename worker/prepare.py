@@ -24,8 +24,16 @@ _log = structlog.get_logger()
 class Preparer:
     """Turns jobs into engine requests for one model."""
 
-    def __init__(self, tokenizer: Tokenizer, *, max_model_len: int, default_max_tokens: int) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        max_model_len: int,
+        default_max_tokens: int,
+        share_identical: bool = False,
+    ) -> None:
         self._tokenizer = tokenizer
+        self._share_identical = share_identical
         self._max_model_len = max_model_len
         self._default_max_tokens = default_max_tokens
 
@@ -74,6 +82,7 @@ class Preparer:
             stop=request.stop_strings,
             priority=PRIORITIES[job.lane],
             deadline=job.deadline,
+            share_group=job.batch_id if self._share_identical else None,
         )
 
     def _too_long(self, num_tokens: int) -> str:

@@ -38,6 +38,7 @@ from worker.priority import rooms_of
 from worker.progress import Progress
 from worker.publish import Publisher
 from worker.quarantine import Quarantine
+from worker.sharing_engine import sharing
 from worker.stages import Stages
 from worker.upkeep import Upkeep
 from worker.window import WindowLimits
@@ -65,7 +66,8 @@ def run_worker(settings: Settings, prepare: PrepareEngine) -> int:
         stack.callback(connections.close)
         tokenizer = Tokenizer.load(locate_checkpoint(settings.model, settings.checkpoint_dir))
         progress = Progress()
-        keeper = EngineKeeper(prepare(config), progress=progress)
+        build = prepare(config)
+        keeper = EngineKeeper(sharing(build) if settings.share_identical else build, progress=progress)
         leases = Leases(settings, worker_id, progress)
         stack.callback(leases.stop)
         pipeline = Pipeline(rooms_of(keeper.engine), leases)
@@ -206,6 +208,7 @@ class Runtime:
                 self._tokenizer,
                 max_model_len=self._limits.max_model_len,
                 default_max_tokens=settings.default_max_tokens,
+                share_identical=settings.share_identical,
             ),
             quarantine=Quarantine(
                 self._pipeline,

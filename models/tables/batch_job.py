@@ -30,7 +30,8 @@ OPEN_STATUSES = frozenset(
     {BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING, BatchStatus.CANCELLING}
 )
 
-_OPEN = text("status IN ('validating', 'in_progress', 'finalizing', 'cancelling')")
+#: The same as SQL, written so that both databases find the index by it.
+IS_OPEN = text("status IN ('validating', 'in_progress', 'finalizing', 'cancelling')")
 
 
 class BatchJob(Base):
@@ -101,6 +102,8 @@ class BatchJob(Base):
     sweep_line: Mapped[int | None]
     #: The next line that is looked at for a retry.
     retry_line: Mapped[int | None]
+    #: In which statuses such a line has ended: a JSON list.
+    retry_statuses: Mapped[str | None] = mapped_column(Text)
     #: The next line to write into the files that are being written.
     assembly_line: Mapped[int | None]
     assembly_output_id: Mapped[str | None] = mapped_column(Text)
@@ -114,7 +117,7 @@ class BatchJob(Base):
 
     __table_args__ = (
         Index("ix_batches_project_id", "project_id", "id"),
-        Index("ix_batches_open", "worked_at", sqlite_where=_OPEN, postgresql_where=_OPEN),
+        Index("ix_batches_open", "worked_at", sqlite_where=IS_OPEN, postgresql_where=IS_OPEN),
     )
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import BigInteger, ForeignKey, Index, Text, UniqueConstraint, text
+from sqlalchemy import BigInteger, ForeignKey, Index, Text, UniqueConstraint, literal, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from models.tables.root import Base
@@ -148,6 +148,14 @@ class Job(Base):
             sqlite_where=text("batch_id IS NOT NULL AND custom_id IS NOT NULL"),
             postgresql_where=text("batch_id IS NOT NULL AND custom_id IS NOT NULL"),
         ),
+        # How far a batch has come: its first line that has not ended, its first that waits.
+        Index(
+            "ix_jobs_unfinished",
+            "batch_id",
+            "line",
+            sqlite_where=text("batch_id IS NOT NULL AND status IN ('queued', 'running')"),
+            postgresql_where=text("batch_id IS NOT NULL AND status IN ('queued', 'running')"),
+        ),
         # What Redis should hold: a few windows, of however many jobs wait.
         Index(
             "ix_jobs_dispatched",
@@ -185,6 +193,11 @@ class Job(Base):
             postgresql_where=text("status = 'queued' AND deadline_at IS NOT NULL"),
         ),
     )
+
+
+#: Not of a paused batch. Written out, as the conditions of indexes are: a parameter would tell no planner
+#: that they serve.
+IS_NOT_HELD = Job.held == literal(0, literal_execute=True)
 
 
 class JobRequest(Base):

@@ -47,6 +47,11 @@ class Client:
             session.add(ApiKey(project_id=project.id, **key))
         return cls(app, secret)
 
+    @property
+    def project_id(self) -> str:
+        """The project whose key it has."""
+        return services(self.app).keys.authenticate(self.headers["Authorization"].partition(" ")[2])
+
     def get(self, path: str, **headers: str) -> TestResponse:
         return self.app.test_client().get(path, headers={**self.headers, **headers})
 

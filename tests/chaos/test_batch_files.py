@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from models.batch_change import update_batch
 
+from models.batch_change import update_batch
 from models.database import now
 from models.keys import default_project
 from tests.acceptance.service import Api

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from models.failpoints import POINT_NAMES
+from models.failpoints import JOB_POINT_NAMES
 from models.tables.job import JobStatus
 from tests.chaos.house import PATIENCE_SECONDS, House
 from tests.chaos.proxy import Proxy
@@ -58,18 +58,18 @@ def test_at_no_step_of_a_job_does_it_matter_that_redis_forgets(
     house: House, own_valkey: LastingValkey
 ) -> None:
     """Every process pauses once at each step, and just then Redis loses all it holds."""
-    pausing = ",".join(f"{name}:sleep=0.3:once" for name in POINT_NAMES)
+    pausing = ",".join(f"{name}:sleep=0.3:once" for name in JOB_POINT_NAMES)
     # A worker with one seat: there is something to do at every step, again and again.
     house.start_worker(fail=pausing, max_num_seqs=1)
     api = house.start_api(fail=pausing)
     forgotten: set[str] = set()
 
     def forget_at_the_next() -> bool:
-        for name in POINT_NAMES:
+        for name in JOB_POINT_NAMES:
             if name not in forgotten and house.num_hits(name):
                 own_valkey.flush()
                 forgotten.add(name)
-        return len(forgotten) == len(POINT_NAMES)
+        return len(forgotten) == len(JOB_POINT_NAMES)
 
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(lambda: [house.ask(api, 2) for _ in range(3)])

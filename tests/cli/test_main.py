@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gzip
+import io
+import json
 import re
 import socket
 import subprocess
@@ -55,6 +58,8 @@ def test_flags_are_shown_in_full(capsys: pytest.CaptureFixture[str]) -> None:
         (["bogus"], "bogus"),
         (["run", "in.jsonl"], "--output"),
         (["run", "in.jsonl", "-o", "out.jsonl"], "in.jsonl cannot be read"),
+        (["run", "."], "--output"),
+        (["run", ".", "-o", "-"], "is a folder; give a file of requests"),
         (["run", "--bogus"], "--bogus"),
         (["up", "--port", "x"], "--port"),
         (["up", "--port", "70000"], "HEADRACE_PORT"),
@@ -128,6 +133,40 @@ def test_run_of_bad_lines_alone_says_so_and_exits_with_1(
     assert "line 1: invalid_json" in captured.err
 
 
+def test_run_from_stdin_to_stdout_keeps_its_state_in_the_data_folder_until_all_is_out(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = b'{\n{"custom_id": "\xc3\xa9"}\n'
+    runs = tmp_path / "data" / "runs"
+
+    def run(*flags: str) -> tuple[int, list[bytes]]:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
+        code = run_command(["run", "-", "-o", "-", *flags])
+        return code, capfdbinary.readouterr().out.splitlines()
+
+    kept = run("--keep")
+    folders = [path.name for path in runs.iterdir()]
+    again = run("--json")
+
+    assert kept[0] == again[0] == 1
+    assert [json.loads(line)["line"] for line in kept[1]] == [1, 2]
+    assert again[1][:-1] == kept[1]
+    assert json.loads(again[1][-1])["output"] == "-"
+    assert len(folders) == 1
+    assert list(runs.iterdir()) == []
+
+
+def test_run_packs_an_output_that_is_named_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(b"{\n"))
+
+    code = run_command(["run", "in.jsonl.gz", "-o", "out.jsonl.gz", "--print"])
+
+    (line,) = gzip.decompress((tmp_path / "out.jsonl.gz").read_bytes()).splitlines()
+    assert code == 1
+    assert json.loads(line)["response"]["status_code"] == 400
+    assert capsys.readouterr().out.startswith("[1] \ninvalid_json")
+
+
 @pytest.mark.parametrize("role", ["api", "worker", "background"])
 def test_a_role_is_its_own_program_and_takes_flags_as_settings(role: str, tmp_path: Path) -> None:
     # A file of the role's name in the working folder must not be run in its place.
@@ -174,6 +213,7 @@ def test_the_commands_start_without_what_they_do_not_need() -> None:
         ("submit", "--prompt", "hi", "--temperature", "inf"),
         ("submit", "--prompt", "hi", "--idempotency-key", "schlüssel"),
         ("run", "in.jsonl", "-o", ""),
+        ("run", "in.jsonl", "-o", "-", "--print"),
     ],
 )
 def test_odd_arguments_are_one_line(

@@ -4,8 +4,9 @@ import io
 
 import pytest
 
+from cli.duration import duration_text
 from cli.run_pace import Pace, Standing
-from cli.run_progress import LineProgress, duration_text, standing_text
+from cli.run_progress import LineProgress, standing_text
 from models.tables.batch_job import BatchJob
 
 

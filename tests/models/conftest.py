@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,10 @@ from sqlalchemy import delete
 from models.database import Database
 from models.migrate import migrate
 from models.queue import JobQueue
+from models.settings import Settings
 from models.tables.registry import METADATA
-from tests.models.pipeline import Pipeline
+from tests.models.batch_kit import BatchKit
+from tests.models.pipeline import MODEL, Pipeline
 from tests.services.postgres_server import PostgresServer
 
 
@@ -46,3 +48,9 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 def pipeline(database: Database, queue: JobQueue, redis_url: str, project_id: str) -> Iterator[Pipeline]:
     with Pipeline(database, queue, redis_url, project_id) as found:
         yield found
+
+
+@pytest.fixture
+def kit(database: Database, tmp_path: Path, settings: Callable[..., Settings], project_id: str) -> BatchKit:
+    """Files, and batches that are made of them."""
+    return BatchKit(database, tmp_path / "files", settings(model=MODEL), project_id)

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from models.database import Database, now
-from models.fleet import ALIVE_SECONDS, Fleet, WorkerCard
+from models.fleet import ALIVE_SECONDS, Fleet, FleetSpeed, WorkerCard
 from models.tables.worker import Worker
 
 
@@ -49,3 +49,13 @@ def test_the_heartbeat_of_an_unknown_worker_changes_nothing(fleet: Fleet) -> Non
     fleet.beat("w1", {})
 
     assert fleet.alive() == []
+
+
+def test_the_speed_of_a_model_is_that_of_its_workers_together(fleet: Fleet) -> None:
+    for number, stats in enumerate([{"tokens_per_second": 12.5}, {"tokens_per_second": 7.5}, {}]):
+        fleet.join(card(f"w{number}"))
+        fleet.beat(f"w{number}", stats)
+
+    assert fleet.speed("tiny") == FleetSpeed(num_alive=3, tokens_per_second=20.0)
+    assert fleet.speed("other") == FleetSpeed(num_alive=0, tokens_per_second=None)
+    assert fleet.speed(None) == FleetSpeed(num_alive=3, tokens_per_second=20.0)

@@ -9,8 +9,9 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 #: The only queue.
 QUEUE = "background"
 
-#: Chores done at the same time. They wait for SQL and Redis and compute next to nothing.
-_NUM_THREADS = 4
+#: Chores done at the same time: four that wait for SQL and Redis and compute next to nothing, and two that
+#: work on batches for as long as there are any.
+_NUM_THREADS = 6
 
 #: A message that nobody has acknowledged for so long is delivered again, and it is looked for such messages
 #: every so often: kombu's own throttle would make it ten times as long.

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import structlog
+from celery.worker import state
 
 from models.backoff import Backoff
+from models.batch_work import BatchWork
 from models.blob_store import BlobStore
 from models.chore_lease import ChoreLeases
 from models.consumer import Consumer
 from models.dispatch import Dispatcher
 from models.errors import ServiceUnavailable
 from models.file_retention import FileRetention
+from models.file_store import FileStore
 from models.fleet import Fleet
 from models.presence import require_redis
 from models.queue import JobQueue
@@ -22,6 +25,8 @@ from models.settings import Settings
 from models.signals import Signals
 from models.watchdog import Watchdog
 from worker.background.alarm import Alarm
+from worker.background.batch_care import NUM_THREADS, BatchCare
+from worker.background.batch_steps import batch_steps
 from worker.background.schedule import Chore, Schedule
 from worker.connections import open_database
 from worker.job_care import JobCare
@@ -48,6 +53,7 @@ class House:
         self._open.callback(self._queue.close)
         self._signals = Signals(url, settings.redis_namespace)
         self._open.callback(self._signals.close)
+        self._files = FileStore(self._database, BlobStore(settings.blob_url))
         self._cares = {model: self._care_of(model) for model in settings.allowed_models}
 
     def schedule(self) -> Schedule:
@@ -72,14 +78,20 @@ class House:
         yield Chore("rescue", 2.0, care.rescue)
         yield Chore("expire", 2.0, care.expire)
         yield Chore("forget", 60.0, retention.forget)
-        files = FileRetention(
-            self._database, BlobStore(settings.blob_url), history_seconds=settings.history_seconds
-        )
+        files = FileRetention(self._database, self._files.blobs, history_seconds=settings.history_seconds)
         yield Chore("forget_files", 60.0, files.forget)
         watchdog = Watchdog(
             self._database, models=settings.allowed_models, stuck_seconds=settings.stuck_seconds
         )
         yield Chore("watch", 30.0, Alarm(watchdog, self._queue).look)
+        batches = self._batch_care()
+        for number in range(1, NUM_THREADS + 1):
+            yield Chore(f"batches:{number}", 1.0, batches.go_on)
+
+    def _batch_care(self) -> BatchCare:
+        work = BatchWork(self._database)
+        steps = batch_steps(work, self._files, self._signals, self._settings, should_stop=_should_stop)
+        return BatchCare(work, steps, should_stop=_should_stop)
 
     def _care_of(self, model: str) -> JobCare:
         settings = self._settings
@@ -95,6 +107,11 @@ class House:
             lease_seconds=settings.lease_seconds,
             crash_backoff=Backoff(settings.crash_backoff_seconds),
         )
+
+
+def _should_stop() -> bool:
+    # Set when the process is told to stop; Celery then waits for whatever runs.
+    return state.should_stop is not None
 
 
 def _leave(consumer: Consumer) -> None:

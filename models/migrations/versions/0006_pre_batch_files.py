@@ -16,6 +16,7 @@ _FREE = sa.text("status = 'queued' AND held = 0")
 _UNDISPATCHED = sa.text("status = 'queued' AND dispatched_at IS NULL")
 _FREE_UNDISPATCHED = sa.text("status = 'queued' AND dispatched_at IS NULL AND held = 0")
 _NAMED = sa.text("batch_id IS NOT NULL AND custom_id IS NOT NULL")
+_UNFINISHED = sa.text("batch_id IS NOT NULL AND status IN ('queued', 'running')")
 
 _BATCH_TEXTS = (
     "input_file_id",
@@ -26,6 +27,7 @@ _BATCH_TEXTS = (
     "errors",
     "report",
     "output_file_id",
+    "retry_statuses",
     "error_file_id",
     "assembly_output_id",
     "assembly_error_id",
@@ -63,9 +65,11 @@ def upgrade() -> None:
         _FREE_UNDISPATCHED,
     )
     _index("ix_jobs_custom_id", ["batch_id", "custom_id"], _NAMED)
+    _index("ix_jobs_unfinished", ["batch_id", "line"], _UNFINISHED)
 
 
 def downgrade() -> None:
+    op.drop_index("ix_jobs_unfinished", "jobs")
     op.drop_index("ix_jobs_custom_id", "jobs")
     op.drop_index("ix_jobs_undispatched", "jobs")
     _index("ix_jobs_undispatched", ["model", "lane", "project_id", "deadline_at", "id"], _UNDISPATCHED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from unittest.mock import DEFAULT, patch
 
 import pytest
@@ -11,6 +12,7 @@ from structlog.testing import capture_logs
 
 from models.settings import Settings
 from models.tables.job import Lane
+from tests.models.batch_kit import BatchKit, requests
 from tests.models.pipeline import MODEL
 from tests.models.pipeline import Pipeline as Backlog
 from tests.services.redis_server import ValkeyServer
@@ -89,6 +91,19 @@ def test_an_entry_of_a_dead_consumer_is_replaced(backlog: Backlog, schedule: Sch
     assert backlog.queue.depth(MODEL, Lane.STANDARD) == 0
 
 
+def test_a_batch_is_read_and_its_lines_are_jobs(house: tuple[Settings, Schedule], backlog: Backlog) -> None:
+    given, schedule = house
+    kit = BatchKit(backlog.database, Path(given.blob_url), given, backlog.project_id)
+    first, second = kit.submit(requests(3)), kit.submit(["{"])
+
+    schedule.run("batches:1")
+
+    assert [kit.batch(batch_id).status for batch_id in (first, second)] == ["in_progress", "failed"]
+    assert [job.status for job in kit.jobs(first)] == ["queued"] * 3
+    schedule.run(f"dispatch:{MODEL}")
+    assert backlog.delivered(Lane.BULK) == [job.id for job in kit.jobs(first)]
+
+
 def test_a_clock_that_is_set_back_does_not_silence_beat(house: tuple[Settings, Schedule]) -> None:
     noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
     with patch.multiple("worker.background.app", datetime=DEFAULT, time=DEFAULT) as clocks:
@@ -140,6 +155,8 @@ def test_every_chore_is_sent_and_a_message_is_dropped_once_others_have_come(
         "forget": 60,
         "forget_files": 60,
         "watch": 30,
+        "batches:1": 1,
+        "batches:2": 1,
     }
     assert {name: entry["args"] for name, entry in entries.items()} == {name: (name,) for name in entries}
     assert {entry["options"]["expires"] for entry in entries.values()} == {10, 30, 60}

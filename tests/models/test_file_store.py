@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from models.blob_store import BlobStore, new_blob_name
+from models.blob_store import BlobStore
 from models.database import Database, now
-from models.errors import FileInUse, FileNotFound
+from models.errors import FileInUse, FileNotFound, FileStorageUnavailable
 from models.file_store import Blob, FileStore, RawLine
 from models.ids import new_id
 from models.tables.batch_job import BatchJob, BatchStatus
@@ -158,7 +158,7 @@ def test_an_output_is_seen_once_it_is_finished(database: Database, files: FileSt
     with database.transaction() as session:
         file = files.begin_output(session, project_id, filename="out.jsonl", at=now(session))
     for content in (b"one\n", b"two\nthree\n"):
-        with files.blobs.writer(new_blob_name()) as writer:
+        with files.writer() as writer:
             writer.write(content)
         with database.transaction() as session:
             files.append_part(session, file, Blob.of(writer))
@@ -202,3 +202,25 @@ def test_a_blob_is_loose_until_it_is_a_part(database: Database, files: FileStore
         assert session.scalars(select(FilePart.blob).where(FilePart.file_id == file.id)).all() == [
             writer.name
         ]
+
+
+@pytest.mark.parametrize("left", [timedelta(minutes=9), timedelta(days=-1)])
+def test_a_blob_that_is_removed_soon_becomes_no_part(
+    database: Database, files: FileStore, project_id: str, left: timedelta
+) -> None:
+    with files.writer() as writer:
+        writer.write(b"x")
+    with database.transaction() as session:
+        session.get_one(LooseBlob, writer.name).due_at = now(session) + left
+
+    with pytest.raises(FileStorageUnavailable, match="given up"):
+        files.add(
+            project_id,
+            purpose=FilePurpose.BATCH,
+            filename="a",
+            parts=[Blob.of(writer)],
+            expires_after_seconds=None,
+            num_lines=1,
+        )
+
+    assert files.page(project_id, limit=1) == ([], False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -136,11 +137,18 @@ def test_a_lease_is_kept_while_a_step_takes_its_time(
     with work.kept(lease, every_seconds=0.01):
         eventually(lambda: is_kept(database, batch_id))
 
+
+def test_a_lease_that_was_lost_is_not_renewed(database: Database, work: BatchWork, project_id: str) -> None:
+    batch_id = add_batch(database, project_id)
+    lost = must_claim(work)
     run_out(database, batch_id)
-    stolen = must_claim(work)
-    with work.kept(lease, every_seconds=0.01):
-        run_out(database, batch_id)
-        assert must_claim(work).token == stolen.token + 1
+    must_claim(work)
+    run_out(database, batch_id)
+
+    with work.kept(lost, every_seconds=0.01):
+        eventually(lambda: all(thread.name != "batch-lease" for thread in threading.enumerate()))
+
+    assert not is_kept(database, batch_id)
 
 
 def is_kept(database: Database, batch_id: str) -> bool:

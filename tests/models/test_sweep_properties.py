@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,10 @@ from tests.models.batch_hands import Crash, crashing, run_out, work_all
 from tests.models.batch_rows import counters_of, lines_of, split_batch
 from tests.models.pipeline import Pipeline
 
-WORDS = ["pause", "resume", "cancel", "bulk", "standard", "later"]
-DEEDS = ["sweep", "claim", "publish", "give back", "dispatch"]
+WORDS = ["pause", "resume", "bulk", "standard", "later"]
+DEEDS = ["sweep", "sweep and die", "claim", "publish", "give back", "dispatch"]
+#: What happens, as often as it finds faults.
+STEPS = [*WORDS, *WORDS, "cancel", *DEEDS, *["sweep"] * 6]
 
 
 @pytest.fixture
@@ -42,18 +45,15 @@ def say(pipeline: Pipeline, batch_id: str, word: str) -> None:
         update_batch(pipeline.database, pipeline.project_id, batch_id, lane=Lane(word))
 
 
-def do(pipeline: Pipeline, batch_id: str, deed: str, *, hands: list[ClaimedJob], crashes: set[int]) -> None:
+def do(pipeline: Pipeline, batch_id: str, deed: str, *, hands: list[ClaimedJob]) -> None:
     """One thing that happens to the jobs; `hands` holds what a worker has claimed."""
     match deed:
-        case "sweep":
+        case "sweep" | "sweep and die":
             work = BatchWork(pipeline.database)
-            with crashing(pipeline.database, crashes):
-                try:
-                    lease = work.claim()
-                    if lease is not None:
-                        sweep_chunk(work, lease, chunk=2)
-                except Crash:
-                    pass
+            lease = work.claim()
+            with crashing(pipeline.database, {1} if deed == "sweep and die" else ()), suppress(Crash):
+                if lease is not None:
+                    sweep_chunk(work, lease, chunk=2)
             run_out(pipeline.database, batch_id)
         case "claim":
             queued = [job.id for job in lines_of(pipeline, batch_id) if job.status == JobStatus.QUEUED]
@@ -68,9 +68,9 @@ def do(pipeline: Pipeline, batch_id: str, deed: str, *, hands: list[ClaimedJob],
 
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    count=st.integers(1, 6),
-    steps=st.lists(st.sampled_from([*WORDS, *DEEDS, *DEEDS]), max_size=12),
-    crashes=st.sets(st.integers(0, 3), max_size=2),
+    count=st.integers(1, 7),
+    steps=st.lists(st.sampled_from(STEPS), min_size=3, max_size=14),
+    crashes=st.sets(st.integers(0, 20), max_size=4),
 )
 def test_the_last_word_reaches_every_job(
     pipeline: Pipeline, files: FileStore, count: int, steps: list[str], crashes: set[int]
@@ -79,7 +79,7 @@ def test_the_last_word_reaches_every_job(
     hands: list[ClaimedJob] = []
     for step in steps:
         if step in DEEDS:
-            do(pipeline, batch_id, step, hands=hands, crashes=crashes)
+            do(pipeline, batch_id, step, hands=hands)
             continue
         try:
             say(pipeline, batch_id, step)

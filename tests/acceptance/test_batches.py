@@ -11,7 +11,7 @@ import pytest
 from openai.types import Batch, FileObject
 
 from tests.acceptance.batch_file import COMPLETIONS, MODEL, completion_line
-from tests.acceptance.batch_job import assert_contract, change, counts, finish, jsonl, order, reach, records
+from tests.acceptance.batch_job import assert_contract, change, counts, finish, jsonl, order, records
 from tests.acceptance.eventually import eventually
 from tests.acceptance.service import Service
 
@@ -172,7 +172,6 @@ def test_lines_whose_window_closes_before_they_begin_are_tried_again(sdk: openai
 
 def test_a_paused_batch_stands_still_until_it_goes_on(sdk: openai.OpenAI) -> None:
     batch = order(sdk, lines_of("One mill", "Two mills"), run_after=2)
-    reach(sdk, batch.id, "in_progress")
     paused = change(sdk, batch.id, "pause")
     eventually(lambda: _extra(sdk, batch.id)["counts"]["queued"] == 2, what="its lines are jobs")
     while_paused = _extra(sdk, batch.id)

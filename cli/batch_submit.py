@@ -15,7 +15,7 @@ from cli.follow import exit_code, show
 from cli.json_output import AsJson, print_json
 from cli.request_file import STREAM, request_file, source_name
 from cli.submission import read_metadata, read_moment
-from cli.upload import upload
+from cli.upload import upload, upload_once
 from models.errors import InvalidRequest, StartupError
 from models.strict_json import parse_json
 
@@ -89,7 +89,9 @@ def _hand_in(
 ) -> dict[str, Any]:
     with request_file(source) as file:
         endpoint = order.get("endpoint") or _first_url(file, source)
-        uploaded = upload(client, file, filename=_filename(source))
+        # With the key there is one batch, so there has to be one file: its id is part of the order.
+        send = upload if idempotency_key is None else upload_once
+        uploaded = send(client, file, filename=_filename(source))
     body = {"input_file_id": uploaded["id"], **order, "endpoint": endpoint}
     return client.post("batches", body, idempotency_key=idempotency_key)
 

@@ -74,12 +74,11 @@ class Client:
         return self._send("POST", path, json=body, headers=headers)
 
     def upload(
-        self, path: str, file: BinaryIO, *, filename: str, fields: Mapping[str, str]
+        self, path: str, files: Mapping[str, tuple[str, BinaryIO]], fields: Mapping[str, str]
     ) -> dict[str, Any]:
-        """Send a form with a file, which is read piece by piece, and return the answer."""
-        form = (filename, file, "application/jsonl")
+        """Send a form with files, as (filename, file), read piece by piece, and return the answer."""
         timeout = httpx2.Timeout(_UPLOAD_SECONDS, connect=_CONNECT_SECONDS)
-        return self._send("POST", path, files={"file": form}, data=dict(fields), timeout=timeout)
+        return self._send("POST", path, files=files, data=dict(fields), timeout=timeout)
 
     @contextmanager
     def stream(self, path: str, *, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:

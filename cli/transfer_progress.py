@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, Protocol, cast
+from typing import Protocol
 
 
 class Transfer(Protocol):
@@ -36,34 +35,3 @@ def transfer(description: str) -> Iterator[Transfer]:
     with Progress(TextColumn("{task.description}"), *columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(description, total=None)
         yield lambda num_bytes, total: progress.update(task, completed=num_bytes, total=total)
-
-
-class WatchedFile(io.RawIOBase):
-    """A file that tells how far it was read."""
-
-    def __init__(self, file: BinaryIO, watch: Callable[[int], None]) -> None:
-        super().__init__()
-        self._file = file
-        self._watch = watch
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
-
-    def read(self, size: int = -1) -> bytes:
-        found = self._file.read(size)
-        self._watch(self._file.tell())
-        return found
-
-    @classmethod
-    def of(cls, file: BinaryIO, watch: Callable[[int], None]) -> BinaryIO:
-        """Watch a file while it is read."""
-        return cast(BinaryIO, cls(file, watch))

@@ -5,16 +5,20 @@ It speaks real HTTP, and can break a download in the middle or be away for a whi
 
 from __future__ import annotations
 
-import email.parser
-import email.policy
+import email
 import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 
 BATCH_ID = "batch_1"
+
+#: The files of a batch of three lines: two answered, one not.
+ANSWERS = b'{"line": 1}\n{"line": 3}\n'
+ERRORS = b'{"line": 2}\n'
 
 
 def batch_object(status: str = "in_progress", **changes: Any) -> dict[str, Any]:
@@ -71,6 +75,9 @@ class FakeApi:
         self.asked: list[tuple[str, str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.filenames: list[str] = []
+        self.parts: dict[str, bytes] = {}
+        #: Statuses with which files and parts are refused, one after the other.
+        self.failures: list[int] = []
         self.url = ""
 
     def look(self) -> dict[str, Any] | int:
@@ -108,6 +115,12 @@ class _Handler(BaseHTTPRequestHandler):
         if path.endswith("/content"):
             content = self.api.files.get(path.split("/")[1])
             self._refuse(404) if content is None else self._content(content)
+        elif path == "files":
+            data = [
+                {"id": f"file-{number}", "filename": name}
+                for number, name in enumerate(self.api.filenames, 1)
+            ]
+            self._answer(200, {"object": "list", "data": data, "last_id": None, "has_more": False})
         elif path == "batches":
             look = self.api.look()
             self._answer(200, {"object": "list", "data": [look], "last_id": BATCH_ID, "has_more": True})
@@ -120,32 +133,57 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         path = self.path.removeprefix("/v1/")
         content = self.rfile.read(int(self.headers["Content-Length"]))
-        if path == "files":
+        if path in ("files", "uploads/upload_1/parts"):
             self._note("POST", path, None)
-            self._store(content)
+            self._take(path, content)
             return
-        self._note("POST", path, json.loads(content) if content else None)
-        status, body = self.api.refusals.get(path, (200, {}))
+        body: Any = json.loads(content) if content else None
+        self._note("POST", path, body)
+        status, refusal = self.api.refusals.get(path, (200, {}))
         if status != 200:
-            self._answer(status, body)
-            return
-        look = self.api.looks[0]
-        self._answer(200, look if isinstance(look, dict) else {})
+            self._answer(status, refusal)
+        elif path == "uploads":
+            self.api.filenames.append(body["filename"])
+            self._answer(200, {"id": "upload_1"})
+        elif path == "uploads/upload_1/complete":
+            self.api.files["file-1"] = b"".join(self.api.parts[name] for name in body["part_ids"])
+            self._answer(200, {"id": "upload_1", "file": {"id": "file-1"}})
+        else:
+            look = self.api.looks[0]
+            self._answer(200, look if isinstance(look, dict) else {})
 
     def log_message(self, format: str, *args: Any) -> None:
         """Tests are quiet."""
 
-    def _store(self, content: bytes) -> None:
-        head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
-        form = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(head + content)
-        parts = {part.get_param("name", header="content-disposition"): part for part in form.iter_parts()}  # type: ignore[attr-defined]
-        if parts["purpose"].get_content().strip() != "batch":
-            self._refuse(400)
+    def _take(self, path: str, content: bytes) -> None:
+        if self.api.failures:
+            self._refuse(self.api.failures.pop(0))
             return
-        self.api.filenames.append(parts["file"].get_filename())
-        file_id = f"file-{len(self.api.filenames)}"
-        self.api.files[file_id] = parts["file"].get_payload(decode=True)
-        self._answer(200, {"id": file_id, "object": "file"})
+        form = self._form(content)
+        if path != "files":
+            part_id = f"part_{len(self.api.parts)}"
+            self.api.parts[part_id] = form["data"][1]
+            self._answer(200, {"id": part_id})
+        elif form["purpose"][1].strip() == b"batch":
+            filename, stored = form["file"]
+            self.api.filenames.append(filename)
+            file_id = f"file-{len(self.api.filenames)}"
+            self.api.files[file_id] = stored
+            self._answer(200, {"id": file_id, "object": "file"})
+        else:
+            self._refuse(400)
+
+    def _form(self, content: bytes) -> dict[str, tuple[str, bytes]]:
+        """The fields of a form, with filename and content."""
+        head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
+        form = email.message_from_bytes(head + content)
+        return {
+            str(part.get_param("name", header="content-disposition")): (
+                part.get_filename() or "",
+                cast(bytes, part.get_payload(decode=True)),
+            )
+            for part in cast(list[Message], form.get_payload())
+        }
 
     def _content(self, content: bytes) -> None:
         start = 0
@@ -178,3 +216,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _note(self, method: str, path: str, body: Any) -> None:
         self.api.asked.append((method, path, body))
         self.api.headers.append({name.lower(): value for name, value in self.headers.items()})
+
+
+def last_json(out: str) -> Any:
+    """What a command with `--json` printed last."""
+    return json.loads(out.splitlines()[-1])

@@ -178,34 +178,6 @@ def test_a_complete_run_that_was_kept_is_written_again_without_a_worker(tmp_path
     assert (summary.num_completion_tokens, summary.tokens_per_second) == (3, None)
 
 
-def test_killed_before_all_was_on_stdout_it_is_written_again_without_a_worker(
-    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = settings_in(tmp_path)
-    source = read_input(write_lines(tmp_path / "in.jsonl", [request("a", prompt="one")]), settings)
-    folder = RunFolder.of_stdout(settings.data_dir, source.identity(settings))
-
-    def to_stdout(*argv: str) -> RunSummary:
-        run = BatchRun(folder, settings, LineProgress(sys.stderr), worker_argv=argv)
-        return run.complete(source, keep=False)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("cli.batch_run._pass_on", broken_pipe)
-        with pytest.raises(BrokenPipeError):
-            to_stdout(*ECHO_WORKER)
-    summary = to_stdout("false")
-
-    # Logs are on stdout in a test, unlike in the command.
-    (line,) = [line for line in capfdbinary.readouterr().out.splitlines() if line.startswith(b"{")]
-    assert json.loads(line)["response"]["body"]["choices"][0]["text"] == "ONE"
-    assert (summary.succeeded, summary.tokens_per_second) == (1, None)
-    assert not folder.path.exists()
-
-
-def broken_pipe(output: Path) -> None:
-    raise BrokenPipeError
-
-
 def test_a_signal_stops_it_and_the_same_command_goes_on(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in.jsonl", [request(f"{n}", prompt=f"p{n}") for n in range(30)])
     interrupt = Watched(at=1, do=lambda: os.kill(os.getpid(), signal.SIGINT))

@@ -1,24 +1,20 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 
 import pytest
 
 from cli.client import ApiError, ApiUnreachable, Client
 from cli.download import download
 from models.settings import Settings
-from tests.cli.fake_api import FakeApi, fake_api
+from tests.cli.fake_api import FakeApi
 
 CONTENT = bytes(range(256)) * 4
 
 
-@pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
-    monkeypatch.setattr("cli.download.PAUSE_SECONDS", 0.001)
-    with fake_api() as api:
-        api.files["file-1"] = CONTENT
-        yield api
+@pytest.fixture(autouse=True)
+def _stored(api: FakeApi) -> None:
+    api.files = {"file-1": CONTENT}
 
 
 def fetched(api: FakeApi, file_id: str = "file-1") -> bytes:

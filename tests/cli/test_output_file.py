@@ -72,7 +72,7 @@ def test_a_dash_is_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
         file.write(b"\xff\n")
 
     assert output.is_stdout
-    assert stdout.buffer.getvalue() == b"\xff\n"  # type: ignore[attr-defined]
+    assert stdout.buffer.getvalue() == b"\xff\n"
 
 
 def test_where_it_cannot_be_is_said_with_its_flag(tmp_path: Path) -> None:

@@ -73,9 +73,10 @@ def report_text(report: Mapping[str, Any]) -> str:
 
 
 def _jobs(batch: Mapping[str, Any]) -> str | None:
-    counts = ", ".join(f"{count:,} {status}" for status, count in batch["counts"].items() if count)
     total = batch["request_counts"]["total"]
-    return f"{total:,}: {counts}" if total else None
+    counts = {**batch["counts"], "not yet queued": total - sum(batch["counts"].values())}
+    told = ", ".join(f"{count:,} {status}" for status, count in counts.items() if count > 0)
+    return f"{total:,}: {told}" if total else None
 
 
 def _deadline(batch: Mapping[str, Any]) -> str | None:

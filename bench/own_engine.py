@@ -13,7 +13,7 @@ from engine.protocol import EngineRequest
 from engine.sampling import SamplingParams
 from engine.tokenizer import Tokenizer
 
-_GREEDY = SamplingParams(temperature=0, ignore_eos=True)
+GREEDY = SamplingParams(temperature=0, ignore_eos=True)
 
 
 class OwnEngine:
@@ -31,7 +31,7 @@ class OwnEngine:
         for index, line in enumerate(workload.lines):
             engine.add(
                 EngineRequest(
-                    id=str(index), token_ids=line.token_ids, max_tokens=line.max_tokens, sampling=_GREEDY
+                    id=str(index), token_ids=line.token_ids, max_tokens=line.max_tokens, sampling=GREEDY
                 )
             )
         while engine.has_work():
@@ -40,10 +40,11 @@ class OwnEngine:
                     raise RuntimeError(f"line {output.id} failed: {output.error}")
                 answers[int(output.id)] += output.token_ids
         seconds = time.perf_counter() - started
-        return Run(seconds, answers, _figures(engine))
+        return Run(seconds, answers, engine_figures(engine))
 
 
-def _figures(engine: TorchEngine) -> dict[str, float]:
+def engine_figures(engine: TorchEngine) -> dict[str, float]:
+    """What an engine says of all that it has done, as numbers for a table."""
     figures, seconds = engine.figures(), engine.seconds
     num_lost = figures.num_padding_tokens + figures.num_recomputed_tokens
     found = {

@@ -68,7 +68,8 @@ def update_batch(
 ) -> None:
     """Give a batch another lane, or another end with the window that says so; None leaves what there is.
 
-    A running job keeps the deadline that it was begun with. Raises BatchNotFound, BatchAlreadyFinished.
+    What runs goes on; if it reaches the end that it was begun with, and has more time now, it is begun anew.
+    Raises BatchNotFound, BatchAlreadyFinished.
     """
     with database.transaction() as session:
         batch = lock_batch(session, project_id, batch_id)

@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.batch_line import BadLine
+from models.batch_line import BadLine, shortened
 from models.errors import Fault
 from models.strict_json import dump_json
 from models.validation import JobDraft
 
 #: Most faults that are told; of all others only how many there are.
 MAX_FAULTS = 10_000
+#: Of a fault's message and param, which may quote what the file holds.
+_MAX_CHARACTERS = 600
 
 
 @dataclass(slots=True)
@@ -90,4 +92,6 @@ def errors_text(faults: Iterable[Fault]) -> str:
 
 def _entry(fault: Fault) -> dict[str, Any]:
     line = fault.line + 1 if fault.line is not None else None
-    return {"code": fault.code, "line": line, "message": fault.message, "param": fault.param}
+    param = shortened(fault.param, _MAX_CHARACTERS) if fault.param is not None else None
+    message = shortened(fault.message, _MAX_CHARACTERS)
+    return {"code": fault.code, "line": line, "message": message, "param": param}

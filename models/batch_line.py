@@ -21,6 +21,10 @@ _FIELDS = frozenset({"custom_id", "method", "url", "body"})
 _MAX_CUSTOM_ID_CHARACTERS = 512
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
+#: What is told of all faults of a line together; they may quote it.
+_MAX_ERROR_CHARACTERS = 10_000
+_MAX_SHOWN_CHARACTERS = 100
+
 #: So many characters of two prompts are compared to tell whether they begin alike.
 _PREFIX_CHARACTERS = 256
 
@@ -41,7 +45,8 @@ class BadLine:
     def error(self) -> JobError:
         """All faults as one error."""
         first = InvalidRequest(self.faults)
-        return JobError(first.code, " ".join(fault.message for fault in self.faults), first.param)
+        message = shortened(" ".join(fault.message for fault in self.faults), _MAX_ERROR_CHARACTERS)
+        return JobError(first.code, message, first.param)
 
 
 class LineReader:
@@ -61,6 +66,8 @@ class LineReader:
         model: str | None = None,
     ) -> None:
         self._settings = settings
+        # Read once: telling a model's name looks for files.
+        self._allowed = settings.allowed_models
         self._seen = seen
         self._endpoint = endpoint
         #: The file's model, once a line has named it.
@@ -138,7 +145,7 @@ class LineReader:
             yield Fault("duplicate_custom_id", message, "custom_id")
 
     def _model_faults(self, content: dict[str, Any]) -> Iterator[Fault]:
-        allowed = self._settings.allowed_models
+        allowed = self._allowed
         name = content.get("model", allowed[0] if len(allowed) == 1 else None)
         if not isinstance(name, str):
             # A fault of the body.
@@ -157,7 +164,7 @@ class LineReader:
         if not isinstance(content, dict) or not isinstance(endpoint, str) or endpoint not in ENDPOINTS:
             return None, []
         try:
-            return read_body(endpoint, content, self._settings), []
+            return read_body(endpoint, content, self._allowed), []
         except InvalidRequest as error:
             # With an endpoint the model is the file's matter.
             ours = self._endpoint is None
@@ -204,10 +211,14 @@ def _custom_id(value: Mapping[str, Any]) -> str | None:
     return found if isinstance(found, str) and len(found) <= _MAX_CUSTOM_ID_CHARACTERS else None
 
 
+def shortened(text: str, max_characters: int) -> str:
+    """Return a text as it is, or its beginning."""
+    return text if len(text) <= max_characters else f"{text[:max_characters]}…"
+
+
 def _shown(value: Any) -> str:
     """A value in a message, which may be of any length."""
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:100]}…"
+    return shortened(repr(value), _MAX_SHOWN_CHARACTERS)
 
 
 def _invalid(code: str, message: str) -> InvalidRequest:

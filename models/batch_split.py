@@ -12,7 +12,7 @@ import structlog
 
 from models.batch_input import BatchInput, InputLost
 from models.batch_line import BadLine, LineReader
-from models.batch_state import settle
+from models.batch_state import conform, settle
 from models.batch_work import BatchWork, WorkLease
 from models.database import UNWRITABLE, now
 from models.errors import Fault
@@ -27,8 +27,8 @@ from models.validation import JobDraft
 
 _log = structlog.get_logger()
 
-#: A chunk ends with the line that reaches one of these.
-_CHUNK_LINES = 1000
+#: A chunk ends with the line that reaches one of these. SQLite has one writer: others wait meanwhile.
+_CHUNK_LINES = 500
 _CHUNK_BYTES = 8 * 2**20
 
 #: Batches whose beginnings of lines are remembered from one chunk to the next.
@@ -145,8 +145,7 @@ def _new_job(line: JobDraft | BadLine, batch: BatchJob, keys: PrefixKeys, at: da
     draft = line if isinstance(line, JobDraft) else _draft_of(line, batch)
     new = NewJob.of(draft, batch.project_id, at, batch_id=batch.id)
     job = new.job
-    job.lane = batch.lane or draft.lane
-    job.deadline_at = batch.expires_at
+    conform(job, batch)
     if draft.prefix is not None and draft.line is not None:
         job.prefix_key = keys.of(draft.prefix, draft.line)
     if isinstance(line, BadLine):
@@ -156,8 +155,6 @@ def _new_job(line: JobDraft | BadLine, batch: BatchJob, keys: PrefixKeys, at: da
         _end(job, JobStatus.CANCELLED, "cancelled", at)
     elif batch.expires_at is not None and batch.expires_at <= at:
         _end(job, JobStatus.EXPIRED, "deadline_exceeded", at)
-    else:
-        job.held = 0 if batch.paused_at is None else 1
     return new
 
 

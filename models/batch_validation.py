@@ -48,7 +48,7 @@ class BatchValidation:
     def validate(self, lease: WorkLease) -> None:
         """Read the whole file; then its lines become jobs, or the batch has failed and says all its faults.
 
-        One that is cancelled meanwhile is over at once. Raises WorkLost, FileStorageUnavailable,
+        Raises WorkLost, for one that was cancelled meanwhile as well, FileStorageUnavailable, and
         DatabaseUnavailable: then nothing has changed.
         """
         batch = self._look(lease)
@@ -68,7 +68,7 @@ class BatchValidation:
         self._conclude(lease, findings, model or self._settings.served_name)
 
     def _read(self, lease: WorkLease, batch: BatchJob, findings: BatchFindings) -> LineReader | None:
-        """Read all lines; None where the batch was cancelled, or the process shall stop."""
+        """Read all lines; None where the process shall stop."""
         with closing(SeenIds()) as seen:
             reader = LineReader(self._settings, seen=seen, endpoint=batch.endpoint)
             for line, (_, raw) in enumerate(self._input.lines(batch)):
@@ -78,21 +78,17 @@ class BatchValidation:
         return reader
 
     def _look(self, lease: WorkLease) -> BatchJob | None:
-        """Renew the lease and return the batch; None where there is nothing to go on with."""
+        """Renew the lease and return the batch; None where the process shall stop."""
         if self._should_stop():
             return None
         with self._work.database.transaction() as session:
-            batch = self._work.locked(session, lease)
-            return None if _ends_cancelled(batch, now(session)) else batch
+            return self._work.locked(session, lease)
 
     def _conclude(self, lease: WorkLease, findings: BatchFindings, model: str) -> None:
         tokens_per_second = Fleet(self._work.database).tokens_per_second(model)
         with self._work.database.transaction() as session:
             batch = self._work.locked(session, lease)
             at = now(session)
-            if batch.status != BatchStatus.VALIDATING:
-                _ends_cancelled(batch, at)
-                return
             batch.errors_text = findings.errors_text()
             if batch.validate_only:
                 batch.report_text = findings.report_text(tokens_per_second=tokens_per_second)
@@ -118,20 +114,10 @@ def fail_unread(work: BatchWork, lease: WorkLease, fault: Fault) -> None:
     """Give up a batch whose file cannot be validated, whatever is tried. Raises WorkLost."""
     with work.database.transaction() as session:
         batch = work.locked(session, lease)
-        if batch.status == BatchStatus.VALIDATING:
-            batch.errors_text = errors_text([fault])
-            _end(batch, BatchStatus.FAILED, now(session))
-
-
-def _ends_cancelled(batch: BatchJob, at: datetime) -> bool:
-    """End a batch that was cancelled before it had any line; say whether it is no longer to be validated."""
-    if batch.status == BatchStatus.CANCELLING:
-        _end(batch, BatchStatus.CANCELLED, at)
-    return batch.status != BatchStatus.VALIDATING
+        batch.errors_text = errors_text([fault])
+        _end(batch, BatchStatus.FAILED, now(session))
 
 
 def _end(batch: BatchJob, status: BatchStatus, at: datetime) -> None:
     batch.status = status
     setattr(batch, f"{status.value}_at", at)
-    # There is no job that should be like its batch.
-    batch.sweep_line = None

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import structlog
 from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from models.batch_state import BatchStep, next_step
 from models.database import Database, now
-from models.errors import HeadraceError
+from models.errors import DatabaseUnavailable, HeadraceError
 from models.tables.batch_job import IS_OPEN, OPEN_STATUSES, BatchJob, BatchStatus
+
+_log = structlog.get_logger()
 
 #: How long a batch is kept by somebody who does not renew.
 WORK_SECONDS = 30.0
+#: How often a lease is renewed while a step takes its time, and for how long: a step that hangs loses it.
+_RENEW_SECONDS = WORK_SECONDS / 3
+_MAX_KEPT_SECONDS = 600.0
 
 
 class WorkLost(HeadraceError):
@@ -73,15 +83,32 @@ class BatchWork:
             select(BatchJob).where(BatchJob.id == lease.batch_id).with_for_update(),
             execution_options={"populate_existing": True},
         )
-        if batch is None or batch.work_token != lease.token or batch.status not in OPEN_STATUSES:
+        if batch is None or not _is_held(batch, lease):
             raise WorkLost
         batch.work_until = now(session) + timedelta(seconds=WORK_SECONDS)
         return batch
 
     def next_step(self, lease: WorkLease) -> BatchStep | None:
-        """Renew a lease and say what is to be done next; None where there is nothing. Raises WorkLost."""
-        with self.database.transaction() as session:
-            return next_step(self.locked(session, lease), now(session))
+        """Say what is to be done next for the batch; None where there is nothing. Raises WorkLost."""
+        with self.database.reading() as session:
+            batch = session.get(BatchJob, lease.batch_id)
+            if batch is None or not _is_held(batch, lease):
+                raise WorkLost
+            return next_step(batch, now(session))
+
+    @contextmanager
+    def kept(self, lease: WorkLease, *, every_seconds: float = _RENEW_SECONDS) -> Iterator[None]:
+        """Renew a lease meanwhile, in a thread of its own: storage may be slow, and one chunk take long."""
+        over = threading.Event()
+        thread = threading.Thread(
+            target=self._renew_until, args=(lease, over, every_seconds), name="batch-lease", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def release(self, lease: WorkLease, *, pause_seconds: float | None = None) -> None:
         """Let others work on a batch, now or after a pause. One that somebody else has stays with them."""
@@ -95,6 +122,22 @@ class BatchWork:
                 .values(work_token=BatchJob.work_token + 1, work_until=until, worked_at=at),
                 execution_options={"synchronize_session": False},
             )
+
+    def _renew_until(self, lease: WorkLease, over: threading.Event, every_seconds: float) -> None:
+        give_up_at = time.monotonic() + _MAX_KEPT_SECONDS
+        while not over.wait(every_seconds) and time.monotonic() < give_up_at:
+            try:
+                with self.database.transaction() as session:
+                    self.locked(session, lease)
+            except WorkLost:
+                # The step finds out by itself.
+                return
+            except DatabaseUnavailable as error:
+                _log.warning("batch_lease_not_renewed", batch_id=lease.batch_id, error=error.message)
+
+
+def _is_held(batch: BatchJob, lease: WorkLease) -> bool:
+    return batch.work_token == lease.token and batch.status in OPEN_STATUSES
 
 
 def _has_work(at: datetime) -> ColumnElement[bool]:

@@ -35,6 +35,8 @@ class EngineSettings(BaseSettings):
     host_cache_bytes: int = Field(default=0, ge=0)
     #: Whether prompts that begin alike share what was computed for the first of them.
     prefix_caching: bool = True
+    #: Whether lines of a batch that ask for the same at temperature 0 are computed once, each still counted.
+    share_identical: bool = False
     #: `reserve` books all the cache a request may need; `optimistic` runs more at once, and preempts.
     admission: Literal["reserve", "optimistic"] = "reserve"
     #: When sequences may join and leave; `static` and `window` are there to measure against.

@@ -9,7 +9,7 @@
     │   ├── JobNotFound             job_not_found
     │   ├── BatchNotFound           batch_not_found
     │   ├── FileNotFound            file_not_found
-    │   │   └── InputFileNotFound     the same, of a file that a request names
+    │   │   └── InputFileNotFound     file_not_found
     │   ├── UploadNotFound          upload_not_found
     │   ├── FileInUse               file_in_use
     │   ├── UploadNotPending        upload_not_pending

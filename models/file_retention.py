@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -20,6 +20,9 @@ _log = structlog.get_logger()
 #: Rows that one transaction takes, and transactions of one kind in one go.
 _CHUNK = 200
 _MAX_CHUNKS = 50
+_MAX_BLOB_CHUNKS = 10
+#: A file goes so long after its time is up: a batch that has just taken it is seen by then.
+_LATE = timedelta(minutes=1)
 #: When a blob that was not removed is tried again.
 _RETRY = timedelta(minutes=10)
 
@@ -73,21 +76,25 @@ class FileRetention:
 
     def _repeat_blobs(self) -> int:
         total = 0
-        for _ in range(_MAX_CHUNKS):
+        for _ in range(_MAX_BLOB_CHUNKS):
             with self._database.transaction() as session:
                 names = _due_blobs(session, now(session))
-            for name in names:
-                self._remove(name)
+            self._remove_blobs(names)
             total += len(names)
             if len(names) < _CHUNK:
                 break
         return total
 
-    def _remove(self, name: str) -> None:
-        # The name goes last: who dies in between leaves it for the next one, and a blob may be removed twice.
-        self._blobs.delete(name)
-        with self._database.transaction() as session:
-            session.execute(delete(LooseBlob).where(LooseBlob.blob == name))
+    def _remove_blobs(self, names: Sequence[str]) -> None:
+        # Names go last: who dies in between leaves them for the next one, and a blob may be removed twice.
+        removed: list[str] = []
+        try:
+            for name in names:
+                self._blobs.delete(name)
+                removed.append(name)
+        finally:
+            with self._database.transaction() as session:
+                session.execute(delete(LooseBlob).where(LooseBlob.blob.in_(removed)))
 
 
 def _expire_uploads(session: Session, at: datetime) -> int:
@@ -106,7 +113,7 @@ def _expire_uploads(session: Session, at: datetime) -> int:
 def _expire_files(session: Session, at: datetime) -> int:
     """Delete files whose time is up, unless a batch still reads them."""
     late = select(StoredFile.id).where(
-        StoredFile.expires_at <= at,
+        StoredFile.expires_at <= at - _LATE,
         StoredFile.deleted_at.is_(None),
         ~exists().where(being_read(StoredFile.id)),
     )

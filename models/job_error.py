@@ -12,7 +12,9 @@ from models.tables.job import Job, JobResult, JobStatus
 POISON = "poison"
 
 #: Codes of errors that are not the client's fault.
-_OUR_FAULTS = frozenset({"engine_error", "internal_error", "out_of_memory", POISON})
+_OUR_FAULTS = frozenset(
+    {"engine_error", "file_storage_unavailable", "internal_error", "out_of_memory", POISON}
+)
 
 #: What is said of jobs that ended without an answer and without an error of their own.
 _ENDINGS = {

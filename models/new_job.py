@@ -47,6 +47,7 @@ class NewJob:
             seed=draft.seed if draft.seed is not None else new_seed(),
             deadline_at=_deadline_at(draft, at),
             available_at=at,
+            held=0,
             created_at=at,
         )
         return cls(

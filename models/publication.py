@@ -24,6 +24,9 @@ _log = structlog.get_logger()
 #: So often a job is queued again after an error that may not come again.
 MAX_RETRIES = 3
 
+#: By so much a worker may end a job before its deadline, by the database's clock.
+_CLOCK_TOLERANCE = timedelta(seconds=2)
+
 _NOT_STORED = JobError("internal_error", "The result of this request cannot be stored.")
 
 
@@ -67,7 +70,8 @@ class _Found:
         """Say whether an outcome came too late. One that is stored already came twice, after a lost reply."""
         if self.token != outcome.token:
             return True
-        is_queued_again = outcome.may_retry and self.status == JobStatus.QUEUED
+        may_be_queued = outcome.may_retry or outcome.status == JobStatus.EXPIRED
+        is_queued_again = may_be_queued and self.status == JobStatus.QUEUED
         return not is_queued_again and self.status not in (JobStatus.RUNNING, outcome.status)
 
 
@@ -75,7 +79,8 @@ def publish(database: Database, outcomes: Sequence[Outcome], *, backoff: Backoff
     """Store results in one transaction and return the ids of the jobs that they ended, or queued again.
 
     What is missing from the return value was cancelled, or belongs to another worker by now; its
-    result is discarded, and counted. A result that the database does not take fails its job alone. Only
+    result is discarded, and counted. One that is told to be overdue and is not, since its batch got more time
+    meanwhile, is queued again. A result that the database does not take fails its job alone. Only
     after this has returned may the entries be acknowledged.
     """
     try:
@@ -101,6 +106,8 @@ def _publish(database: Database, outcomes: Sequence[Outcome], backoff: Backoff) 
             return None
         if outcome.may_retry and job.num_retries < MAX_RETRIES:
             return _retry(job, at, backoff)
+        if outcome.status == JobStatus.EXPIRED and _was_put_off(job, at):
+            return Move(JobStatus.QUEUED, {**UNHELD, "available_at": at})
         return Move(outcome.status, _values(outcome, at))
 
     with database.transaction() as session:
@@ -127,6 +134,11 @@ def _retry(job: Job, at: datetime, backoff: Backoff) -> Move:
     values = {"num_retries": number, "available_at": at + backoff.pause(number)}
     # It ran to its error and nothing crashed: whatever it was suspected of, it has not done.
     return Move(JobStatus.QUEUED, {**UNHELD, **values, "isolation": 0, "crashes_alone": 0})
+
+
+def _was_put_off(job: Job, at: datetime) -> bool:
+    """Whether a job's deadline was moved while a worker computed it, who knows the earlier one."""
+    return job.deadline_at is not None and job.deadline_at > at + _CLOCK_TOLERANCE
 
 
 def _not_stored(outcome: Outcome) -> Outcome:

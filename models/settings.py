@@ -102,9 +102,6 @@ class Settings(EngineSettings):
     #: Completion length of a chat that names none; completions have OpenAI's 16.
     default_max_tokens: int = Field(default=1024, ge=1)
 
-    #: Whether lines of a batch that ask for the same at temperature 0 are computed once, each still counted.
-    share_identical: bool = False
-
     #: Entries that a lane keeps in Redis, in windows; the rest waits in SQL, where order is still open.
     dispatch_windows: int = Field(default=3, ge=1)
     lease_seconds: float = Field(default=30.0, gt=0)

@@ -87,7 +87,7 @@ def read_submission(value: Any, settings: Settings) -> JobDraft:
     except ValidationError as error:
         raise InvalidRequest(_misplaced(value) or read_faults(error)) from error
     endpoint = submission.endpoint or (COMPLETIONS if "prompt" in submission.body else CHAT_COMPLETIONS)
-    body = read_body(endpoint, submission.body, settings)
+    body = read_body(endpoint, submission.body, settings.allowed_models)
     return JobDraft(
         endpoint=endpoint,
         model=body.model,
@@ -143,7 +143,7 @@ def read_list(values: Any, settings: Settings) -> list[JobDraft]:
     return drafts
 
 
-def read_body(endpoint: str, body: Mapping[str, Any], settings: Settings) -> InferenceBody:
+def read_body(endpoint: str, body: Mapping[str, Any], allowed: Sequence[str]) -> InferenceBody:
     """Check a request body against its endpoint's shape and the models that are allowed.
 
     A body without `model` means the only allowed one. Raises InvalidRequest with every fault.
@@ -154,7 +154,6 @@ def read_body(endpoint: str, body: Mapping[str, Any], settings: Settings) -> Inf
         raise InvalidRequest(
             [Fault("unknown_endpoint", f"Unknown endpoint {endpoint!r}; known: {known}.", "endpoint")]
         )
-    allowed = settings.allowed_models
     try:
         found = shape.model_validate({"model": allowed[0], **body} if len(allowed) == 1 else body)
     except ValidationError as error:

@@ -26,6 +26,7 @@ from models.settings import PREFIX, Settings
 from tests.examples import register_profiles
 from tests.services.postgres_server import PostgresServer
 from tests.services.redis_server import RedisServer, ValkeyServer
+from tests.services.s3_server import S3Server
 
 #: Variables that are meant for the tests.
 _FOR_TESTS = frozenset({"HEADRACE_TEST_CACHE", "HEADRACE_BENCH_DATA"})
@@ -72,6 +73,12 @@ def redis_server() -> Iterator[RedisServer]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    with S3Server() as server:
         yield server
 
 

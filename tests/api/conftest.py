@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from api.app import create_app
 from api.services import services
 from models.settings import Settings
+from tests.api.background import HandBackground
 from tests.api.client import Client
 from tests.api.worker import MODEL, HandWorker
 
@@ -67,3 +68,8 @@ def worker(app: Flask) -> Iterator[HandWorker]:
     worker = HandWorker(services(app))
     yield worker
     worker.close()
+
+
+@pytest.fixture
+def background(app: Flask) -> HandBackground:
+    return HandBackground(services(app))

@@ -1,17 +1,13 @@
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from flask import Flask
 
 from api.services import services
-from models.batch_retry import retry_chunk
-from models.batch_state import BatchStep
-from models.batch_sweep import sweep_chunk
-from models.batch_work import BatchWork, WorkLost
 from models.tables.batch_job import BatchStatus
+from tests.api.background import HandBackground
 from tests.api.client import Client, prompt
 from tests.api.worker import HandWorker
 from tests.models.batch_rows import add_batch
@@ -19,26 +15,16 @@ from tests.models.batch_rows import add_batch
 CHANGES = ["cancel", "pause", "resume"]
 
 
-def work(app: Flask) -> None:
-    """Do what background work has to do for the only batch."""
-    batches = BatchWork(services(app).database)
-    lease = batches.claim()
-    assert lease is not None
-    # When the batch is over, there is nothing to hold any more.
-    with suppress(WorkLost):
-        while (step := batches.next_step(lease)) is not None:
-            {BatchStep.SWEEP: sweep_chunk, BatchStep.RETRY: retry_chunk}[step](batches, lease)
-    batches.release(lease)
-
-
-def test_a_cancelled_batch_keeps_what_has_ended(app: Flask, client: Client, worker: HandWorker) -> None:
+def test_a_cancelled_batch_keeps_what_has_ended(
+    client: Client, worker: HandWorker, background: HandBackground
+) -> None:
     batch = client.submit({"requests": [prompt()] * 3})
     path = f"/v1/batches/{batch['id']}"
     worker.answer(worker.take(1)[0], "text")
 
     answer = client.post(f"{path}/cancel")
     again = client.post(f"{path}/cancel")
-    work(app)
+    background.work()
     after = client.post(f"{path}/cancel")
 
     assert (answer.status_code, again.status_code, after.status_code) == (200, 200, 200)
@@ -51,17 +37,17 @@ def test_a_cancelled_batch_keeps_what_has_ended(app: Flask, client: Client, work
 
 
 def test_a_paused_batch_holds_what_waits_until_it_goes_on(
-    app: Flask, client: Client, worker: HandWorker
+    client: Client, worker: HandWorker, background: HandBackground
 ) -> None:
     batch = client.submit({"requests": [prompt()] * 2})
     path = f"/v1/batches/{batch['id']}"
 
     paused = client.post(f"{path}/pause").get_json()
     again = client.post(f"{path}/pause").get_json()
-    work(app)
+    background.work()
     held = worker.take(2)
     resumed = client.post(f"{path}/resume").get_json()
-    work(app)
+    background.work()
 
     assert paused["paused_at"] is not None
     assert again["paused_at"] == paused["paused_at"]
@@ -70,12 +56,12 @@ def test_a_paused_batch_holds_what_waits_until_it_goes_on(
     assert client.get(path).get_json()["counts"]["queued"] == 2
 
 
-def test_a_batch_changes_its_lane_and_its_window(app: Flask, client: Client) -> None:
+def test_a_batch_changes_its_lane_and_its_window(client: Client, background: HandBackground) -> None:
     batch = client.submit({"requests": [prompt()] * 2})
     path = f"/v1/batches/{batch['id']}"
 
     changed = client.post(path, {"lane": "interactive", "completion_window": "2h"}).get_json()
-    work(app)
+    background.work()
     later = client.post(path, {"deadline": 60}).get_json()
 
     assert (changed["lane"], changed["completion_window"]) == ("interactive", "2h")
@@ -86,7 +72,9 @@ def test_a_batch_changes_its_lane_and_its_window(app: Flask, client: Client) -> 
     assert {int(job["deadline_at"]) for job in jobs} == {changed["expires_at"]}
 
 
-def test_only_lines_without_an_answer_are_tried_again(app: Flask, client: Client, worker: HandWorker) -> None:
+def test_only_lines_without_an_answer_are_tried_again(
+    client: Client, worker: HandWorker, background: HandBackground
+) -> None:
     batch = client.submit({"requests": [prompt()] * 3})
     path = f"/v1/batches/{batch['id']}"
     jobs = worker.take(3)
@@ -96,7 +84,7 @@ def test_only_lines_without_an_answer_are_tried_again(app: Flask, client: Client
 
     answer = client.post(f"{path}/retry", {"statuses": ["failed"], "completion_window": "1h"})
     too_early = client.post(f"{path}/retry")
-    work(app)
+    background.work()
 
     assert (answer.status_code, answer.get_json()["status"]) == (200, "in_progress")
     assert (answer.get_json()["completion_window"], answer.get_json()["completed_at"]) == ("1h", None)
@@ -105,14 +93,16 @@ def test_only_lines_without_an_answer_are_tried_again(app: Flask, client: Client
     assert [result["status"] for result in results] == ["succeeded", "queued", "cancelled"]
 
 
-def test_a_retry_without_a_body_takes_all_of_them(app: Flask, client: Client, worker: HandWorker) -> None:
+def test_a_retry_without_a_body_takes_all_of_them(
+    client: Client, worker: HandWorker, background: HandBackground
+) -> None:
     batch = client.submit({"requests": [prompt()] * 2})
     path = f"/v1/batches/{batch['id']}"
     for job in worker.take(2):
         worker.fail(job, "context_length_exceeded")
 
     answer = client.app.test_client().post(f"{path}/retry", headers=client.headers)
-    work(app)
+    background.work()
 
     assert answer.status_code == 200
     assert client.get(path).get_json()["counts"]["queued"] == 2

@@ -53,6 +53,15 @@ def test_every_route_is_named(document: dict[str, Any]) -> None:
         ("post", "/v1/batches/{batch_id}/resume"),
         ("post", "/v1/batches/{batch_id}/retry"),
         ("get", "/v1/batches/{batch_id}/results"),
+        ("post", "/v1/files"),
+        ("get", "/v1/files"),
+        ("get", "/v1/files/{file_id}"),
+        ("get", "/v1/files/{file_id}/content"),
+        ("delete", "/v1/files/{file_id}"),
+        ("post", "/v1/uploads"),
+        ("post", "/v1/uploads/{upload_id}/parts"),
+        ("post", "/v1/uploads/{upload_id}/complete"),
+        ("post", "/v1/uploads/{upload_id}/cancel"),
         ("get", "/v1/models"),
         ("get", "/v1/models/{model_id}"),
         ("get", "/healthz"),
@@ -96,6 +105,17 @@ def test_query_parameters_and_bodies_are_described(document: dict[str, Any]) -> 
         "limit",
     ]
     assert [one["$ref"].rpartition("/")[2] for one in body["oneOf"]] == ["JobSubmission", "ListSubmission"]
+
+
+def test_a_form_says_which_of_its_fields_is_the_file(document: dict[str, Any]) -> None:
+    content = document["paths"]["/v1/files"]["post"]["requestBody"]["content"]
+    form = document["components"]["schemas"]["FileForm"]
+    read = document["paths"]["/v1/files/{file_id}/content"]["get"]["responses"]["200"]
+
+    assert content == {"multipart/form-data": {"schema": {"$ref": "#/components/schemas/FileForm"}}}
+    assert form["properties"]["file"]["format"] == "binary"
+    assert form["required"] == ["file", "purpose"]
+    assert list(read["content"]) == ["application/jsonl"]
 
 
 def test_an_answer_has_just_the_fields_that_are_described(app: Flask, document: dict[str, Any]) -> None:

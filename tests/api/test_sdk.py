@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +15,11 @@ from openai.types import Batch
 from api.services import services
 from models.errors import DatabaseUnavailable
 from models.keys import KeyRing
+from models.tables.job import Lane
+from tests.api.background import HandBackground
 from tests.api.client import Client, prompt
 from tests.api.conftest import KEY
-from tests.api.worker import HandWorker
+from tests.api.worker import MODEL, HandWorker
 from tests.models.batch_rows import add_batch
 from tests.models.file_rows import add_file
 
@@ -64,6 +67,28 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.fixture
 def file_id(app: Flask, client: Client) -> str:
     return add_file(services(app).database, client.project_id)
+
+
+def test_a_batch_goes_from_upload_to_download(
+    sdk: openai.OpenAI, client: Client, worker: HandWorker, background: HandBackground
+) -> None:
+    plain = {"method": "POST", "url": "/v1/completions", "body": {"prompt": "p", "model": MODEL}}
+    lines = [{"custom_id": f"c{n}", **plain} for n in range(2)]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    file = sdk.files.create(file=("in.jsonl", text.encode()), purpose="batch")
+    made = sdk.batches.create(input_file_id=sdk.files.wait_for_processing(file.id).id, **ORDER)
+    background.work()
+    for job in worker.take(2, lane=Lane.BULK):
+        worker.answer(job, "text")
+    background.work()
+
+    batch = sdk.batches.retrieve(made.id)
+    content = sdk.files.content(batch.output_file_id or "").text
+
+    assert (batch.status, batch.error_file_id) == ("completed", None)
+    assert [json.loads(line)["custom_id"] for line in content.splitlines()] == ["c0", "c1"]
+    assert [found.id for found in sdk.files.list(purpose="batch_output")] == [batch.output_file_id]
+    assert sdk.files.delete(file.id).deleted
 
 
 def test_a_batch_is_made_and_looked_up(sdk: openai.OpenAI, file_id: str) -> None:

@@ -36,9 +36,9 @@ class HandWorker:
         self._house.fleet.join(card)
         self._house.fleet.beat(card.id, stats)
 
-    def take(self, count: int = 1) -> list[ClaimedJob]:
-        """Claim the next jobs of the standard lane."""
-        entries = self._consumer.read({Lane.STANDARD: count})
+    def take(self, count: int = 1, *, lane: Lane = Lane.STANDARD) -> list[ClaimedJob]:
+        """Claim the next jobs of a lane."""
+        entries = self._consumer.read({lane: count})
         window = WindowRecord("max_jobs", 0.01)
         return claim(self._house.database, entries, worker_id="hand", lease_seconds=30.0, window=window)
 

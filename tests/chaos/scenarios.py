@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FILES = "issue 5 (files and batches of files)"
 WEBHOOKS = "issue 7 (webhooks)"
 
 
@@ -161,8 +160,8 @@ SCENARIOS = (
             "tests/worker/test_answer.py"
             "::test_what_no_database_and_no_client_can_carry_is_replaced_or_escaped",
             "tests/models/test_publication.py::test_a_result_that_cannot_be_stored_fails_its_job_alone",
+            "tests/chaos/test_batch_files.py::test_the_contract_holds_whoever_is_killed",
         ),
-        later=FILES + ", for the lines of an output file",
     ),
     Promise(
         24,
@@ -195,8 +194,8 @@ SCENARIOS = (
             "tests/chaos/test_cancels.py::test_a_job_that_runs_past_its_deadline_expires",
             "tests/chaos/test_deadlines.py"
             "::test_a_job_whose_worker_is_lost_past_its_deadline_expires_once_and_a_late_answer_is_discarded",
+            "tests/chaos/test_batch_files.py::test_the_contract_holds_whoever_is_killed",
         ),
-        later=FILES + ", for the window of a batch of a file",
     ),
     Promise(
         27,

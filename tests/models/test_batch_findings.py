@@ -81,6 +81,16 @@ def test_the_last_entry_says_how_many_faults_are_not_told() -> None:
     }
 
 
+def test_what_a_fault_quotes_is_shortened() -> None:
+    findings = BatchFindings()
+    long = (Fault("unsupported_parameter", "x" * 10**6, "y" * 10**6),)
+    findings.add(BadLine(0, None, long, long))
+
+    [fault] = told(findings)
+
+    assert (fault["message"], fault["param"]) == ("x" * 600 + "…", "y" * 600 + "…")
+
+
 def test_the_report_sums_up_what_valid_lines_would_cost() -> None:
     findings = BatchFindings(with_bodies=True)
     for found in (good(0), good(1), BadLine(2, "c", _BODY)):

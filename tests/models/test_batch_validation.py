@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
+from models.batch_change import cancel_batch
 from models.batch_validation import fail_unread
 from models.batch_work import WorkLost
 from models.database import Database, now
@@ -151,36 +151,24 @@ def test_a_report_of_a_faulty_file_is_there_and_the_batch_has_failed(kit: BatchK
     assert kit.errors(batch_id) == [("invalid_json_line", 2, None), ("invalid_value", 3, "body.top_p")]
 
 
-def test_one_that_is_cancelled_before_or_while_it_is_read_is_over_without_a_line(kit: BatchKit) -> None:
+@pytest.mark.parametrize("look", [1, 2])
+def test_one_that_is_cancelled_while_it_is_read_is_over_without_a_line(kit: BatchKit, look: int) -> None:
+    batch_id = kit.submit(requests(1500))
     looks = 0
-    lease_of: dict[str, Any] = {}
 
-    def cancel_at(look: int) -> Callable[[], bool]:
-        def looked() -> bool:
-            nonlocal looks
-            looks += 1
-            if looks == look:
-                with kit.database.reading() as session:
-                    at = now(session)
-                change_batch(
-                    kit.database, lease_of["id"], status="cancelling", cancelling_at=at, sweep_line=0
-                )
-            return False
+    def cancel_at_this_look() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == look:
+            cancel_batch(kit.database, kit.project_id, batch_id)
+        return False
 
-        return looked
+    with pytest.raises(WorkLost):
+        kit.validation(should_stop=cancel_at_this_look).validate(kit.claim())
 
-    for look in (1, 2):
-        looks = 0
-        lease_of["id"] = batch_id = kit.submit(requests(1500))
-        lease = kit.claim()
-        kit.validation(should_stop=cancel_at(look)).validate(lease)
-        kit.work.release(lease)
-
-        batch = kit.batch(batch_id)
-        assert (batch.status, batch.total, batch.output_file_id) == ("cancelled", 0, None)
-        assert batch.cancelled_at is not None
-        assert kit.work.claim() is None
-        assert looks == look
+    batch = kit.batch(batch_id)
+    assert (batch.status, batch.total, batch.output_file_id, looks) == ("cancelled", 0, None, look)
+    assert kit.work.claim() is None
 
 
 def test_a_process_that_shall_stop_leaves_off_and_the_next_begins_anew(kit: BatchKit) -> None:

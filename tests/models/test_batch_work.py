@@ -11,9 +11,10 @@ import pytest
 from models.batch_state import BatchStep
 from models.batch_work import WORK_SECONDS, BatchWork, WorkLease, WorkLost
 from models.database import Database, now
-from models.tables.batch_job import BatchStatus
+from models.tables.batch_job import BatchJob, BatchStatus
 from tests.models.batch_rows import add_batch, change_batch
 from tests.models.statements import plan_of, recorded
+from tests.worker.waiting import eventually
 
 _RUNNING = {"status": BatchStatus.IN_PROGRESS, "total": 3}
 
@@ -123,6 +124,29 @@ def test_work_renews_the_lease(database: Database, work: BatchWork, project_id: 
     assert batch.work_until is not None
     assert batch.work_until > at + timedelta(seconds=WORK_SECONDS - 5)
     assert work.claim() is None
+
+
+def test_a_lease_is_kept_while_a_step_takes_its_time(
+    database: Database, work: BatchWork, project_id: str
+) -> None:
+    batch_id = add_batch(database, project_id)
+    lease = must_claim(work)
+    run_out(database, batch_id)
+
+    with work.kept(lease, every_seconds=0.01):
+        eventually(lambda: is_kept(database, batch_id))
+
+    run_out(database, batch_id)
+    stolen = must_claim(work)
+    with work.kept(lease, every_seconds=0.01):
+        run_out(database, batch_id)
+        assert must_claim(work).token == stolen.token + 1
+
+
+def is_kept(database: Database, batch_id: str) -> bool:
+    with database.reading() as session:
+        until = session.get_one(BatchJob, batch_id).work_until
+        return until is not None and until > now(session)
 
 
 def test_a_batch_that_is_over_is_nobodys(database: Database, work: BatchWork, project_id: str) -> None:

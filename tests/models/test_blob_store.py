@@ -4,15 +4,34 @@ import hashlib
 import multiprocessing
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from models.blob_store import BlobStore, new_blob_name
 from models.errors import FileStorageUnavailable, StartupError
+from tests.services.s3_server import S3Server
+
+
+@pytest.fixture(params=["folder", "s3"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder, and a bucket of a server that speaks S3's protocol."""
+    if request.param == "folder":
+        return str(tmp_path / "files")
+    server: S3Server = request.getfixturevalue("s3_server")
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return server.create_bucket()
 
 
 @pytest.fixture
-def blobs(tmp_path: Path) -> BlobStore:
-    return BlobStore(str(tmp_path / "files"))
+def blobs(url: str) -> BlobStore:
+    return BlobStore(url)
+
+
+def stored(url: str) -> list[str]:
+    """The names of all blobs."""
+    files, root = fsspec.url_to_fs(url, use_listings_cache=False)
+    return [name.rpartition("/")[2] for name in files.find(root)]
 
 
 def put(blobs: BlobStore, data: bytes) -> str:
@@ -48,7 +67,7 @@ def test_a_range_is_read(blobs: BlobStore, start: int, length: int | None, found
 
 
 def test_a_long_blob_comes_in_pieces(blobs: BlobStore) -> None:
-    data = bytes(range(256)) * 16384
+    data = bytes(range(256)) * 4096 * 20
     name = put(blobs, data)
 
     pieces = list(blobs.read(name))
@@ -57,27 +76,30 @@ def test_a_long_blob_comes_in_pieces(blobs: BlobStore) -> None:
     assert max(map(len, pieces)) == 2**20
 
 
-def test_nothing_is_left_of_what_was_broken_off(blobs: BlobStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_mebibytes", [0, 20])
+def test_nothing_is_left_of_what_was_broken_off(blobs: BlobStore, url: str, num_mebibytes: int) -> None:
     def break_off() -> None:
         with blobs.writer("half") as writer:
             writer.write(b"x")
+            for _ in range(num_mebibytes):
+                writer.write(b"x" * 2**20)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         break_off()
 
-    assert list((tmp_path / "files").iterdir()) == []
+    assert stored(url) == []
     with pytest.raises(FileStorageUnavailable):
         read(blobs, "half")
 
 
-def test_a_deleted_blob_is_gone_however_often(blobs: BlobStore, tmp_path: Path) -> None:
+def test_a_deleted_blob_is_gone_however_often(blobs: BlobStore, url: str) -> None:
     name = put(blobs, b"x")
 
     blobs.delete(name)
     blobs.delete(name)
 
-    assert list((tmp_path / "files").iterdir()) == []
+    assert stored(url) == []
 
 
 def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:

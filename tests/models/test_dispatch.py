@@ -215,3 +215,34 @@ def test_overdue_jobs_expire(pipeline: Pipeline) -> None:
     batch = pipeline.batch(batch_id)
     assert (batch.expired, batch.queued, batch.running) == (1, 1, 1)
     assert pipeline.counted() == pipeline.recounted()
+
+
+def test_held_jobs_are_not_even_looked_at(pipeline: Pipeline) -> None:
+    """However many a paused batch has."""
+    template = pipeline.job(pipeline.accept())
+    columns = {c.key: getattr(template, c.key) for c in Job.__table__.columns if c.key != "id"}
+    with pipeline.database.transaction() as session:
+        session.execute(insert(Job), [{**columns, "id": f"job_held{i}", "held": 1} for i in range(3000)])
+        if not pipeline.database.is_sqlite:
+            # Which keeps its statistics by itself, a little later.
+            session.execute(text("ANALYZE"))
+
+    with recorded(pipeline.database) as statements:
+        published = pipeline.dispatcher(depth=100).dispatch()
+
+    assert published == 1
+    looks = [one for one in statements if "held = 0" in one[0]]
+    plans = [plan_of(pipeline.database, *one) for one in looks]
+    assert len(plans) > len(Lane)
+    # Held jobs are in neither of these.
+    free = ("ix_jobs_undispatched", "ix_jobs_available")
+    assert all(any(index in plan for index in free) for plan in plans), plans
+
+
+def test_however_many_are_overdue_they_expire_at_once(pipeline: Pipeline) -> None:
+    pipeline.accept(1201, deadline_at=pipeline.time(seconds_from_now=-1))
+
+    expired = pipeline.dispatcher().expire()
+
+    assert len(set(expired)) == 1201
+    assert pipeline.counted() == pipeline.recounted()

@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import func, select
 
 from models.job_store import JobStore
 from models.lease import ClaimedJob
 from models.publication import Outcome, Usage, publish
 from models.tables.batch_job import BatchStatus
+from models.tables.incident import IncidentCount
 from models.tables.job import JobResult, JobStatus
 from tests.models.pipeline import Pipeline
 
@@ -228,3 +230,25 @@ def test_a_result_that_cannot_be_stored_fails_its_job_alone(
     assert stored is not None
     assert "cannot be stored" in (stored.error or "")
     assert pipeline.counted() == pipeline.recounted()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "status"), [(600, JobStatus.QUEUED), (1, JobStatus.EXPIRED), (-1, JobStatus.EXPIRED)]
+)
+def test_a_job_that_got_more_time_while_it_ran_is_begun_anew(
+    pipeline: Pipeline, seconds: int, status: JobStatus
+) -> None:
+    job_id = pipeline.accept(deadline_at=pipeline.time(seconds_from_now=60))
+    (claimed,) = pipeline.claim(job_id)
+    pipeline.change(job_id, deadline_at=pipeline.time(seconds_from_now=seconds))
+
+    outcome = {"status": JobStatus.EXPIRED, "body": None, "error_code": "deadline_exceeded"}
+    # The second time after a lost reply.
+    stored = [pipeline.publish(claimed, **outcome) for _ in range(2)]
+
+    assert stored == [{job_id}, set()]
+    job = pipeline.job(job_id)
+    assert (job.status, job.owner) == (status, None if status == JobStatus.QUEUED else "w1")
+    assert pipeline.counted() == pipeline.recounted()
+    with pipeline.database.reading() as session:
+        assert session.scalar(select(func.sum(IncidentCount.number))) is None

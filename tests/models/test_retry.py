@@ -11,6 +11,7 @@ from models.job_store import JobFilter, JobStore
 from models.retry import retry_job
 from models.tables.batch_job import BatchStatus
 from models.tables.job import JobRequest, JobStatus
+from tests.models.batch_rows import change_batch, refuse_line, split_batch
 from tests.models.pipeline import Pipeline
 
 
@@ -145,3 +146,27 @@ def test_failed_jobs_are_listed_by_their_code(pipeline: Pipeline) -> None:
     records, _ = JobStore(pipeline.database).page(pipeline.project_id, chosen, after=None, limit=10)
 
     assert [record.job.id for record in records] == [bad.id]
+
+
+def test_a_retry_in_a_paused_batch_is_held_with_it(pipeline: Pipeline) -> None:
+    batch_id = split_batch(pipeline, 2)
+    first, _ = (job.id for job in pipeline.jobs())
+    failed = {"status": JobStatus.FAILED, "body": None, "error": "{}", "error_code": "poison"}
+    pipeline.publish(*pipeline.claim(first), **failed)
+    end = pipeline.time(seconds_from_now=60)
+    change_batch(pipeline.database, batch_id, paused_at=pipeline.time(), expires_at=end, lane="standard")
+
+    new = pipeline.job(retry_job(pipeline.database, pipeline.project_id, first))
+
+    assert (new.held, new.lane, new.deadline_at) == (1, "standard", end)
+    assert pipeline.batch(batch_id).paused_at is not None
+    assert pipeline.counted() == pipeline.recounted()
+
+
+def test_a_line_that_holds_no_valid_request_is_not_retried(pipeline: Pipeline) -> None:
+    split_batch(pipeline, 2)
+    refused = pipeline.jobs()[0].id
+    refuse_line(pipeline, refused)
+
+    with pytest.raises(JobNotRetryable, match="not valid"):
+        retry_job(pipeline.database, pipeline.project_id, refused)

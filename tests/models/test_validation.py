@@ -223,8 +223,8 @@ def test_messages_say_what_to_mend(tiny: Settings) -> None:
 def test_without_a_model_the_only_one_is_meant(settings: Callable[..., Settings], tiny: Settings) -> None:
     several = settings(model="tiny", models="tiny,large")
 
-    assert read_body("/v1/completions", PROMPT, tiny).model == "tiny"
-    assert faults_of(lambda: read_body("/v1/completions", PROMPT, several)) == [
+    assert read_body("/v1/completions", PROMPT, tiny.allowed_models).model == "tiny"
+    assert faults_of(lambda: read_body("/v1/completions", PROMPT, several.allowed_models)) == [
         ("missing_required_parameter", "body.model")
     ]
 

@@ -186,3 +186,9 @@ def test_no_look_reads_the_table_of_jobs(pipeline: Pipeline) -> None:
     (windows,) = [one for one in statements if "FROM windows" in one[0]]
     if pipeline.database.is_sqlite:
         assert "ix_windows_model" in plan_of(pipeline.database, *windows)
+
+
+def test_what_is_held_does_not_wait(pipeline: Pipeline) -> None:
+    pipeline.change(wait_for(pipeline, 300), held=1)
+
+    assert look(pipeline) == Pulse(MODEL, 0, 0.0, 0.0, is_stuck=False)

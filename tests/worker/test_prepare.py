@@ -218,3 +218,12 @@ def test_a_deadline_is_that_of_the_claim_however_long_ago_that_was(preparer: Pre
     """A suspect waits with its lease until the engine is empty."""
     assert prepared(preparer, claimed(deadline=60.0)).request.deadline == 60.0
     assert prepared(preparer, claimed()).request.deadline is None
+
+
+def test_lines_of_a_batch_share_where_that_is_set(preparer: Preparer, tokenizer: Tokenizer) -> None:
+    sharing = Preparer(tokenizer, max_model_len=MAX_MODEL_LEN, default_max_tokens=20, share_identical=True)
+    line = claimed(batch_id="batch_a")
+
+    assert prepared(sharing, line).request.share_group == "batch_a"
+    assert prepared(sharing, claimed()).request.share_group is None
+    assert prepared(preparer, line).request.share_group is None

@@ -107,6 +107,21 @@ def test_an_interactive_job_does_not_wait_for_bulk_jobs_that_have_every_seat(ser
 
 
 @pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize("lane", ["standard", "bulk"])
+def test_others_end_although_interactive_jobs_never_cease(service: Service, lane: str) -> None:
+    urgent = service.accept(prompts(40, max_tokens=10), lane="interactive")
+    others = service.accept(prompts(2, max_tokens=200), lane=lane)
+
+    while len(service.jobs(others, "succeeded")) < 2:
+        assert len(urgent) < 10_000, "they starve"
+        if len(service.jobs(urgent[-40:], "queued")) < 20:
+            urgent += service.accept(prompts(40, max_tokens=10), lane="interactive")
+
+    assert service.jobs(urgent[-40:], "queued", "running")
+    service.await_finished(urgent)
+
+
+@pytest.mark.usefixtures("worker")
 def test_a_redis_that_comes_back_empty_loses_no_job(service: Service, valkey_server: ValkeyServer) -> None:
     ids = service.accept(prompts(60, max_tokens=120))
     eventually(lambda: service.jobs(ids, "succeeded"))

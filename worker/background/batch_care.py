@@ -78,11 +78,12 @@ class BatchCare:
         step: BatchStep | None = None
         pause_seconds: float | None = None
         try:
-            while (step := self._work.next_step(lease)) is not None:
-                self._steps[step](lease)
-                self._failures.pop(lease.batch_id, None)
-                if self._should_stop() or time.monotonic() >= until:
-                    break
+            with self._work.kept(lease):
+                while (step := self._work.next_step(lease)) is not None:
+                    self._steps[step](lease)
+                    self._failures.pop(lease.batch_id, None)
+                    if self._should_stop() or time.monotonic() >= until:
+                        break
         except WorkLost:
             # It is over, or somebody else has it.
             _log.debug("batch_work_ended", batch_id=lease.batch_id)

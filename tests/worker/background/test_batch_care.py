@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from models.batch_state import BatchStep
 from models.batch_work import WorkLease
-from models.database import Database
 from models.errors import DatabaseUnavailable, FileStorageUnavailable
-from models.settings import Settings
 from tests.models.batch_kit import BatchKit, requests
 from tests.models.batch_rows import change_batch
-from tests.models.pipeline import MODEL
 from worker.background.batch_care import BatchCare
 
 Step = Callable[[WorkLease], object]
-
-
-@pytest.fixture
-def kit(database: Database, tmp_path: Path, settings: Callable[..., Settings], project_id: str) -> BatchKit:
-    return BatchKit(database, tmp_path / "files", settings(model=MODEL), project_id)
 
 
 def steps_of(kit: BatchKit, *, chunk_lines: int = 2) -> dict[BatchStep, Step]:

@@ -153,6 +153,7 @@ def test_every_chore_is_sent_and_a_message_is_dropped_once_others_have_come(
         "rescue": 2,
         "expire": 2,
         "forget": 60,
+        "forget_files": 60,
         "watch": 30,
         "batches:1": 1,
         "batches:2": 1,

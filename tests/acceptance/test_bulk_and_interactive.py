@@ -105,7 +105,7 @@ class Visitor:
     def ask(self) -> Job:
         """Hand in a job, and return it when it has ended."""
         self._num_asked += 1
-        text = f"Question {self._num_asked}: {'how does the water come to the mill, and ' * 5}why?"
+        text = f"Question {self._num_asked}: how does the water come to the mill, and where does it go?"
         body = {"prompt": text, "max_tokens": 8, "ignore_eos": True, "temperature": 0}
         draft = read_submission({"body": body, "lane": "interactive"}, self._service.settings)
         job_id = self._acceptance.accept(Submission(self._project_id, [draft], as_batch=False))

@@ -25,8 +25,9 @@ from tests.worker.waiting import eventually
 pytestmark = [pytest.mark.slow, pytest.mark.demo_model, pytest.mark.timeout(1800)]
 
 _NUM_LINES = 5000
-#: Long enough that 64 of them book all of the default cache but four blocks.
 _BULK_TOKENS = 240
+#: What 64 of them book: 17 blocks of 16 tokens each, for 17 to 32 tokens of prompt and what is to come.
+_CACHE_BYTES = 64 * 17 * 16 * 46_080
 _NUM_JOBS = 30
 _NUM_ROUNDS = 3
 #: An interactive job comes so often, a new one only when the last has ended.
@@ -72,7 +73,7 @@ def ledger(tmp_path: Path) -> Ledger:
 def service(
     tmp_path: Path, demo_folder: Path, valkey_server: ValkeyServer, ledger: Ledger
 ) -> Iterator[Service]:
-    """A worker with all its defaults, on the demo model."""
+    """A worker on the demo model, with a cache that is full when its seats are."""
     valkey_server.flush()
     settings = Settings(  # type: ignore[call-arg]
         _env_file=None,
@@ -81,6 +82,7 @@ def service(
         served_model_name=DEMO_MODEL,
         redis_url=valkey_server.url,
         redis_namespace="test",
+        kv_cache_bytes=_CACHE_BYTES,
         log_format="json",
     )
     with Service(settings) as found:

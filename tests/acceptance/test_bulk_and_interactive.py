@@ -130,7 +130,7 @@ def _hand_in_bulk(service: Service) -> None:
     fixed = {"max_tokens": _BULK_TOKENS, "ignore_eos": True, "temperature": 0}
     texts = [
         f"Line {line} of a large batch speaks of the number {line * 7919}, which"
-        for line in range(_NUM_LINES)
+        for line in range(1000, 1000 + _NUM_LINES)
     ]
     service.accept([{"prompt": text, **fixed} for text in texts], lane="bulk")
 

@@ -122,7 +122,8 @@ class BlobStore:
     def _place(self, name: str) -> tuple[Any, str]:
         """Return the file system, which is this process's own, and the blob's path in it."""
         if self._opened is None or self._opened[0] != os.getpid():
-            files, root = fsspec.url_to_fs(self._url, use_listings_cache=False)
+            # An own one: those that fsspec keeps do not notice that the environment has changed.
+            files, root = fsspec.url_to_fs(self._url, use_listings_cache=False, skip_instance_cache=True)
             if isinstance(files, LocalFileSystem):
                 Path(root).mkdir(parents=True, exist_ok=True, mode=0o700)
             self._opened = (os.getpid(), files, root.rstrip("/"))

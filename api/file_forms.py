@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.config import JsonDict
 
 from models.errors import Fault, InvalidRequest
 from models.faults import read_faults
@@ -22,7 +24,7 @@ def _plain(name: str) -> str:
 
 Filename = Annotated[str, AfterValidator(_plain)]
 
-_BINARY = {"type": "string", "format": "binary"}
+_BINARY: JsonDict = {"type": "string", "format": "binary"}
 
 
 class ExpiresAfter(BaseModel):
@@ -82,7 +84,7 @@ def read_shape(shape: type[_M], value: object) -> _M:
         raise InvalidRequest([_named(fault) for fault in read_faults(error)]) from error
 
 
-def read_file_form(fields: dict[str, str], filename: str) -> FileForm:
+def read_file_form(fields: Mapping[str, str], filename: str) -> FileForm:
     """Read the fields that came with a file. Raises InvalidRequest with every fault."""
     nested: dict[str, object] = {"file": filename}
     for name, value in fields.items():

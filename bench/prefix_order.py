@@ -13,6 +13,7 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -76,15 +77,28 @@ class Feeding:
         )
 
 
-def mixed_lines(folder: Path, *, num_lines: int | None = None) -> list[JobDraft]:
-    """The lines of both files in one random order, the same every time; FileNotFoundError without them."""
+def mixed_lines(folder: Path, *, num_lines: int | None = None, num_groups: int = 1) -> list[JobDraft]:
+    """The lines of both files in one random order, the same every time; FileNotFoundError without them.
+
+    Those that begin alike are split into groups with a beginning of their own.
+    """
     settings = Settings(_env_file=None, served_model_name=DEMO_MODEL)  # type: ignore[call-arg]
     drafts: list[JobDraft] = []
     for kind in _KINDS:
         lines = list(read_batch_lines(folder / f"bench_{kind}_256.jsonl", settings))
-        drafts += [line for line in lines if isinstance(line, JobDraft)][:num_lines]
+        found = [line for line in lines if isinstance(line, JobDraft)][:num_lines]
+        if kind == "prefix" and num_groups > 1:
+            found = [_of_group(draft, number % num_groups) for number, draft in enumerate(found)]
+        drafts += found
     random.Random(_SEED).shuffle(drafts)
     return drafts
+
+
+def _of_group(draft: JobDraft, group: int) -> JobDraft:
+    first, *others = draft.body["messages"]
+    name = f"School {group}: "
+    messages = [{**first, "content": f"{name}{first['content']}"}, *others]
+    return replace(draft, body={**draft.body, "messages": messages}, prefix=f"{name}{draft.prefix}")
 
 
 def dispatch_order(drafts: Sequence[JobDraft]) -> list[int]:
@@ -115,7 +129,7 @@ def _measure(options: argparse.Namespace) -> tuple[list[Measurement], float]:
     )
     folder = locate_checkpoint(config.model, config.cache_dir)
     tokenizer, network = Tokenizer.load(folder), load_network(folder)
-    drafts = mixed_lines(Path(options.data), num_lines=options.lines)
+    drafts = mixed_lines(Path(options.data), num_lines=options.lines, num_groups=options.groups)
     workload = Workload("mixed", tuple(_line(draft, tokenizer) for draft in drafts))
     orders = {AS_GIVEN: list(range(len(drafts))), BY_PREFIX: dispatch_order(drafts)}
     contenders = {name: Feeding(config, network, tokenizer, order) for name, order in orders.items()}
@@ -161,6 +175,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--data", default=os.environ.get("HEADRACE_BENCH_DATA", "."), help="a folder with both bench files")
     add("--lines", type=int, help="only the first lines of each file")
+    add("--groups", type=int, default=1, help="beginnings among the lines that begin alike")
     add("--repeats", type=int, default=3)
     add("--max-num-seqs", type=int, default=64)
     add("--kv-cache-bytes", type=int, help="default: the engine's")

@@ -9,7 +9,7 @@ from typing import Any
 from cli.duration import duration_text
 from cli.job_text import fact_lines, table, time_text
 
-_COLUMNS = ("id", "status", "answered", "failed", "total", "lane", "left", "created")
+_COLUMNS = ("id", "status", "answered", "failed", "total", "lane", "created")
 
 #: How many faults of a file are told one by one.
 MAX_TOLD_FAULTS = 10
@@ -44,7 +44,6 @@ def batch_table(batches: Sequence[Mapping[str, Any]], *, now: datetime) -> str:
             batch["status"] + (" (paused)" if batch.get("paused_at") else ""),
             *(f"{batch['request_counts'][name]:,}" for name in ("completed", "failed", "total")),
             batch.get("lane") or "-",
-            _time_left(batch) or "-",
             time_text(batch["created_at"], now=now),
         )
         for batch in batches
@@ -73,9 +72,10 @@ def report_text(report: Mapping[str, Any]) -> str:
 
 
 def _jobs(batch: Mapping[str, Any]) -> str | None:
-    counts = ", ".join(f"{count:,} {status}" for status, count in batch["counts"].items() if count)
     total = batch["request_counts"]["total"]
-    return f"{total:,}: {counts}" if total else None
+    counts = {**batch["counts"], "not yet queued": total - sum(batch["counts"].values())}
+    told = ", ".join(f"{count:,} {status}" for status, count in counts.items() if count > 0)
+    return f"{total:,}: {told}" if total else None
 
 
 def _deadline(batch: Mapping[str, Any]) -> str | None:

@@ -40,6 +40,7 @@ def upload(client: Client, file: BufferedReader, *, filename: str) -> dict[str, 
 
 def upload_once(client: Client, file: BufferedReader, *, filename: str) -> dict[str, Any]:
     """The same, but a file that was stored so before is found again: its digest is part of its name."""
+    file.seek(0)
     digest = hashlib.file_digest(file, "sha256").hexdigest()
     path = Path(filename)
     name = f"{path.stem[:100]}.{digest[:32]}{path.suffix[:20]}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, exists, select, text
+from sqlalchemy import ColumnElement, TextClause, exists, select, text
 from sqlalchemy.orm import Session, aliased
 
 from models.database import Database, now
 from models.errors import BatchNotFound
 from models.tables.batch_job import BatchJob
-from models.tables.job import Job, JobResult, JobStatus
+from models.tables.job import LEGAL_TRANSITIONS, Job, JobResult, JobStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class BatchStore:
         statement = (
             select(Job, JobResult)
             .outerjoin(JobResult, JobResult.job_id == Job.id)
-            .where(Job.batch_id == batch_id, *_conditions(batch_id, chosen))
+            .where(*_conditions(batch_id, chosen))
         )
         if after is not None:
             statement = statement.where(Job.line > after)
@@ -116,20 +116,21 @@ def _require(session: Session, project_id: str, batch_id: str) -> BatchJob:
     return batch
 
 
-def _conditions(batch_id: str, chosen: LineFilter) -> list[ColumnElement[bool]]:
+def _conditions(batch_id: str, chosen: LineFilter) -> list[ColumnElement[bool] | TextClause]:
     newer = aliased(Job)
     tried_again = exists().where(
         newer.batch_id == Job.batch_id, newer.line == Job.line, newer.revision > Job.revision
     )
-    conditions = [~tried_again]
-    if chosen.custom_id is not None:
-        # Apart, or SQLite would rather walk through the whole batch in the order of its lines.
+    conditions: list[ColumnElement[bool] | TextClause] = [~tried_again]
+    if chosen.custom_id is None:
+        conditions.append(Job.batch_id == batch_id)
+    else:
+        # By its id alone, or SQLite would rather walk through the whole batch in the order of its lines.
         named = aliased(Job)
-        conditions.append(
-            Job.id.in_(
-                select(named.id).where(named.batch_id == batch_id, named.custom_id == chosen.custom_id)
-            )
-        )
+        ids = select(named.id).where(named.batch_id == batch_id, named.custom_id == chosen.custom_id)
+        conditions.append(Job.id.in_(ids))
     if chosen.status is not None:
         conditions.append(Job.status == chosen.status)
+    if chosen.status in LEGAL_TRANSITIONS:
+        conditions.append(_UNFINISHED)
     return conditions

@@ -1,4 +1,4 @@
-"""Files that are put together of blobs, in the caller's transaction."""
+"""Files that are put together of blobs, which are parts of nothing else, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from sqlalchemy.orm import Session
 from models.blob_store import BlobWriter
 from models.database import now
 from models.ids import new_id
-from models.loose_blob import claim
 from models.tables.file import FilePart, FilePurpose, StoredFile
 
 
@@ -85,5 +84,4 @@ def append_part(session: Session, file: StoredFile, blob: Blob) -> None:
     )
     row.num_bytes += blob.num_bytes
     row.num_lines += blob.num_lines
-    claim(session, blob.name)
     session.flush()

@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from models.blob_store import BlobStore
 from models.database import Database, now
 from models.file_store import being_read
-from models.loose_blob import loosen
-from models.tables.file import FilePart, LooseBlob, StoredFile, Upload, UploadPart, UploadStatus
+from models.loose_blob import forget_blobs, loosen, take_due
+from models.tables.file import FilePart, StoredFile, Upload, UploadPart, UploadStatus
 
 _log = structlog.get_logger()
 
@@ -23,8 +23,6 @@ _MAX_CHUNKS = 50
 _MAX_BLOB_CHUNKS = 10
 #: A file goes so long after its time is up: a batch that has just taken it is seen by then.
 _LATE = timedelta(minutes=1)
-#: When a blob that was not removed is tried again.
-_RETRY = timedelta(minutes=10)
 
 _UNSYNCHRONIZED = {"synchronize_session": False}
 
@@ -78,7 +76,7 @@ class FileRetention:
         total = 0
         for _ in range(_MAX_BLOB_CHUNKS):
             with self._database.transaction() as session:
-                names = _due_blobs(session, now(session))
+                names = take_due(session, now(session), _CHUNK)
             self._remove_blobs(names)
             total += len(names)
             if len(names) < _CHUNK:
@@ -94,7 +92,7 @@ class FileRetention:
                 removed.append(name)
         finally:
             with self._database.transaction() as session:
-                session.execute(delete(LooseBlob).where(LooseBlob.blob.in_(removed)))
+                forget_blobs(session, removed)
 
 
 def _expire_uploads(session: Session, at: datetime) -> int:
@@ -148,12 +146,3 @@ def _remove_files(session: Session, _at: datetime) -> int:
     gone = delete(StoredFile).where(StoredFile.id.in_(ids))
     session.execute(gone, execution_options=_UNSYNCHRONIZED)
     return len(ids)
-
-
-def _due_blobs(session: Session, at: datetime) -> list[str]:
-    """Return blobs to remove now. One that is not removed comes again later, after all others."""
-    due = select(LooseBlob.blob).where(LooseBlob.due_at <= at).order_by(LooseBlob.due_at, LooseBlob.blob)
-    names = list(session.scalars(due.limit(_CHUNK).with_for_update(skip_locked=True)))
-    later = update(LooseBlob).where(LooseBlob.blob.in_(names)).values(due_at=at + _RETRY)
-    session.execute(later, execution_options=_UNSYNCHRONIZED)
-    return names

@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Literal
 
 from sqlalchemy import ColumnElement, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from models import file_assembly
 from models.blob_store import BlobStore, BlobWriter, new_blob_name
 from models.database import Database, now
 from models.errors import FileInUse, FileNotFound
 from models.file_assembly import Blob as Blob
-from models.loose_blob import announce
+from models.loose_blob import announce, claim
 from models.raw_line import RawLine as RawLine
 from models.raw_line import split_lines
 from models.tables.batch_job import OPEN_STATUSES, BatchJob
@@ -51,8 +51,13 @@ class FileStore:
         expires_after_seconds: float | None,
         num_lines: int,
     ) -> StoredFile:
-        """Make a file of blobs, in their order."""
+        """Make a file of blobs of `writer`, in their order.
+
+        Raises FileStorageUnavailable for blobs that were given up.
+        """
         with self.database.transaction() as session:
+            for blob in parts:
+                claim(session, blob.name)
             return file_assembly.add_file(
                 session,
                 project_id,
@@ -137,7 +142,11 @@ class FileStore:
         )
 
     def append_part(self, session: Session, file: StoredFile, blob: Blob) -> None:
-        """Let an output that is not finished go on with a blob, under the row lock of its batch."""
+        """Let an output that is not finished go on with a blob of `writer`, under the row lock of its batch.
+
+        Raises FileStorageUnavailable for a blob that was given up.
+        """
+        claim(session, blob.name)
         file_assembly.append_part(session, file, blob)
 
     def finish_output(
@@ -162,7 +171,7 @@ class FileStore:
             return [(row.blob, row.num_bytes) for row in rows]
 
 
-def being_read(file_id: ColumnElement[str] | str) -> ColumnElement[bool]:
+def being_read(file_id: InstrumentedAttribute[str] | str) -> ColumnElement[bool]:
     """The condition on batches that one is open and reads this file."""
     return (BatchJob.input_file_id == file_id) & BatchJob.status.in_(sorted(OPEN_STATUSES))
 

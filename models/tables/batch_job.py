@@ -33,6 +33,8 @@ OPEN_STATUSES = frozenset(
 #: The same as SQL, written so that both databases find the index by it.
 IS_OPEN = text("status IN ('validating', 'in_progress', 'finalizing', 'cancelling')")
 
+_FROM_FILE = text("input_file_id IS NOT NULL")
+
 
 class BatchJob(Base):
     """A parent of many jobs, from an inline list or from a file.
@@ -117,6 +119,13 @@ class BatchJob(Base):
 
     __table_args__ = (
         Index("ix_batches_project_id", "project_id", "id"),
+        # Whether a file is still read.
+        Index(
+            "ix_batches_input_file_id",
+            "input_file_id",
+            sqlite_where=_FROM_FILE,
+            postgresql_where=_FROM_FILE,
+        ),
         Index("ix_batches_open", "worked_at", sqlite_where=IS_OPEN, postgresql_where=IS_OPEN),
     )
 

@@ -34,15 +34,10 @@ def change(sdk: openai.OpenAI, batch_id: str, what: str = "", **body: Any) -> Ba
     return sdk.post(path, body=body or None, cast_to=Batch)
 
 
-def reach(sdk: openai.OpenAI, batch_id: str, *statuses: str) -> Batch:
-    """Poll until a batch is in one of these statuses."""
-    eventually(lambda: sdk.batches.retrieve(batch_id).status in statuses, what=f"{batch_id}: {statuses}")
-    return sdk.batches.retrieve(batch_id)
-
-
 def finish(sdk: openai.OpenAI, batch_id: str) -> Batch:
     """Poll until a batch is over."""
-    return reach(sdk, batch_id, *_OVER)
+    eventually(lambda: sdk.batches.retrieve(batch_id).status in _OVER, what=f"{batch_id} is over")
+    return sdk.batches.retrieve(batch_id)
 
 
 def records(sdk: openai.OpenAI, file_id: str | None) -> list[dict[str, Any]]:

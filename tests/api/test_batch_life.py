@@ -8,10 +8,21 @@ from typing import Any
 
 import pytest
 
+from models.database import Database
+from models.migrate import migrate
 from models.tables.job import Lane
 from tests.api.background import HandBackground
 from tests.api.client import Client
 from tests.api.worker import MODEL, HandWorker
+
+
+@pytest.fixture
+def migrated_url(any_database_url: str) -> str:
+    """SQLite and PostgreSQL in turn."""
+    database = Database(any_database_url)
+    migrate(database)
+    database.close()
+    return any_database_url
 
 
 def line_of(custom_id: str, prompt: str = "Once", **more: Any) -> dict[str, Any]:

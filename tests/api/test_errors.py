@@ -38,7 +38,7 @@ def test_without_a_valid_key_nothing_is_served(app: Flask, header: str | None) -
     assert answers[0].headers["WWW-Authenticate"].startswith("Bearer")
 
 
-@pytest.mark.parametrize("path", ["/", "/v1/jobs/", "/v1//jobs", "/v1/files", "/v1/jobs/a/b"])
+@pytest.mark.parametrize("path", ["/", "/v1/jobs/", "/v1//jobs", "/v1/nothing", "/v1/jobs/a/b"])
 def test_an_unknown_route_answers_in_the_same_shape(client: Client, path: str) -> None:
     answer = client.get(path)
 

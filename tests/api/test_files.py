@@ -110,7 +110,7 @@ def test_a_file_may_be_empty(client: Client) -> None:
 
 def test_the_client_says_how_long_a_file_is_kept(client: Client) -> None:
     fields = {"expires_after[anchor]": "created_at", "expires_after[seconds]": "3600"}
-    file = store(client, **fields)
+    file = store(client, LINES, **fields)
 
     assert file["expires_at"] == file["created_at"] + 3600
 
@@ -146,7 +146,7 @@ def test_the_client_says_how_long_a_file_is_kept(client: Client) -> None:
 def test_a_faulty_field_is_named_and_leaves_no_blob(
     client: Client, fields: dict[str, str], code: str, param: str
 ) -> None:
-    assert error_of(send(client, **fields)) == (400, code, param)
+    assert error_of(send(client, LINES, **fields)) == (400, code, param)
     assert blobs(client) == []
 
 

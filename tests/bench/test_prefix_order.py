@@ -48,6 +48,18 @@ def test_lines_that_begin_alike_come_together_where_the_first_of_them_is(data: P
     assert len(mixed_lines(data, num_lines=1)) == 2
 
 
+def test_groups_come_one_after_the_other(data: Path) -> None:
+    drafts = mixed_lines(data, num_groups=2)
+
+    order = dispatch_order(drafts)
+
+    groups = [drafts[line].body["messages"][0]["content"][:8] for line in order]
+    assert abs(groups.index("School 0") - groups.index("School 1")) >= 2
+    for name in ("School 0", "School 1"):
+        first = groups.index(name)
+        assert groups[first : first + 2] == [name] * 2
+
+
 def test_both_orders_are_measured_by_turns(
     data: Path, llama_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,8 +49,8 @@ def test_batches_are_listed(api: FakeApi, run_batch: Run) -> None:
     heading, row = out.splitlines()
     assert code == 0
     assert api.asked[0][2] == "limit=1&after=batch_0"
-    assert heading.split() == ["id", "status", "answered", "failed", "total", "lane", "left", "created"]
-    assert row.split()[:7] == [BATCH_ID, "completed", "2", "1", "3", "bulk", "-"]
+    assert heading.split() == ["id", "status", "answered", "failed", "total", "lane", "created"]
+    assert row.split()[:6] == [BATCH_ID, "completed", "2", "1", "3", "bulk"]
     assert err == f"there are more: --after {BATCH_ID}\n"
     assert last_json(as_json[1])["object"] == "list"
 

@@ -71,7 +71,9 @@ def test_requirements_are_those_of_the_project(tmp_path: Path) -> None:
     command = line.split(" && ")[0].replace("python", sys.executable, 1)
     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
 
-    assert (tmp_path / "requirements.txt").read_text().splitlines() == _PYPROJECT["project"]["dependencies"]
+    project = _PYPROJECT["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["s3"]]
+    assert (tmp_path / "requirements.txt").read_text().splitlines() == wanted
 
 
 def test_the_image_runs_the_command_as_nobody_special(capsys: pytest.CaptureFixture[str]) -> None:

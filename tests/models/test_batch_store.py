@@ -220,4 +220,9 @@ def test_no_poll_reads_the_lines_that_have_ended(pipeline: Pipeline, store: Batc
     # Here PostgreSQL may as well take another index that holds just what waits.
     assert "ix_jobs_unfinished" in plans[1] or not pipeline.database.is_sqlite
     assert "ix_jobs_custom_id" in plans[2]
+    # Nor is it walked through in the order of its lines.
+    assert (
+        "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)" in plans[2]
+        or not pipeline.database.is_sqlite
+    )
     assert not any("Seq Scan on jobs" in plan for plan in plans)

@@ -34,6 +34,15 @@ def stored(url: str) -> list[str]:
     return [name.rpartition("/")[2] for name in files.find(root)]
 
 
+def unfinished(url: str) -> list[str]:
+    """The names of what a bucket still awaits more pieces of, which costs money and is not listed."""
+    if not url.startswith("s3://"):
+        return []
+    files, root = fsspec.url_to_fs(url, use_listings_cache=False)
+    found = files.call_s3("list_multipart_uploads", Bucket=root.partition("/")[0])
+    return [upload["Key"] for upload in found.get("Uploads", [])]
+
+
 def put(blobs: BlobStore, data: bytes) -> str:
     name = new_blob_name()
     with blobs.writer(name) as writer:
@@ -89,6 +98,7 @@ def test_nothing_is_left_of_what_was_broken_off(blobs: BlobStore, url: str, num_
         break_off()
 
     assert stored(url) == []
+    assert unfinished(url) == []
     with pytest.raises(FileStorageUnavailable):
         read(blobs, "half")
 

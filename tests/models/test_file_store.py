@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import select, update
 
-from models.blob_store import BlobStore, new_blob_name
+from models.blob_store import BlobStore
 from models.database import Database, now
-from models.errors import FileInUse, FileNotFound
-from models.file_store import Blob, FileStore, RawLine, split_lines
+from models.errors import FileInUse, FileNotFound, FileStorageUnavailable
+from models.file_store import Blob, FileStore, RawLine
 from models.ids import new_id
 from models.tables.batch_job import BatchJob, BatchStatus
 from models.tables.file import FilePart, FilePurpose, LooseBlob, StoredFile
@@ -94,26 +93,6 @@ def test_lines_say_where_they_begin_across_parts(files: FileStore, project_id: s
     assert list(files.lines(file, offset=7, max_bytes=10)) == [RawLine(7, b""), RawLine(8, b"last")]
 
 
-@pytest.mark.parametrize(
-    ("content", "lines"),
-    [
-        (b"", []),
-        (b"\n", [RawLine(0, b"")]),
-        (b"1234\n", [RawLine(0, b"1234")]),
-        (b"1234\r\n", [RawLine(0, b"1234")]),
-        (b"1234\r", [RawLine(0, b"1234")]),
-        (b"12345\nx", [RawLine(0, b"12345"), RawLine(6, b"x")]),
-        (b"1234\rmore\nx", [RawLine(0, b"1234\r"), RawLine(10, b"x")]),
-        (b"123456789", [RawLine(0, b"12345")]),
-    ],
-)
-@pytest.mark.parametrize("size", [1, 3, 100])
-def test_a_long_line_is_cut_just_above_the_limit(content: bytes, lines: list[RawLine], size: int) -> None:
-    pieces: Iterator[bytes] = (content[i : i + size] for i in range(0, len(content), size))
-
-    assert list(split_lines(pieces, offset=0, max_bytes=4)) == lines
-
-
 def test_a_foreign_file_does_not_exist(files: FileStore, project_id: str) -> None:
     file = add(files, project_id, b"x")
 
@@ -179,7 +158,7 @@ def test_an_output_is_seen_once_it_is_finished(database: Database, files: FileSt
     with database.transaction() as session:
         file = files.begin_output(session, project_id, filename="out.jsonl", at=now(session))
     for content in (b"one\n", b"two\nthree\n"):
-        with files.blobs.writer(new_blob_name()) as writer:
+        with files.writer() as writer:
             writer.write(content)
         with database.transaction() as session:
             files.append_part(session, file, Blob.of(writer))
@@ -223,3 +202,25 @@ def test_a_blob_is_loose_until_it_is_a_part(database: Database, files: FileStore
         assert session.scalars(select(FilePart.blob).where(FilePart.file_id == file.id)).all() == [
             writer.name
         ]
+
+
+@pytest.mark.parametrize("left", [timedelta(minutes=9), timedelta(days=-1)])
+def test_a_blob_that_is_removed_soon_becomes_no_part(
+    database: Database, files: FileStore, project_id: str, left: timedelta
+) -> None:
+    with files.writer() as writer:
+        writer.write(b"x")
+    with database.transaction() as session:
+        session.get_one(LooseBlob, writer.name).due_at = now(session) + left
+
+    with pytest.raises(FileStorageUnavailable, match="given up"):
+        files.add(
+            project_id,
+            purpose=FilePurpose.BATCH,
+            filename="a",
+            parts=[Blob.of(writer)],
+            expires_after_seconds=None,
+            num_lines=1,
+        )
+
+    assert files.page(project_id, limit=1) == ([], False)

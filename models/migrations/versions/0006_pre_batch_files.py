@@ -11,6 +11,7 @@ branch_labels = None
 depends_on = None
 
 _OPEN = sa.text("status IN ('validating', 'in_progress', 'finalizing', 'cancelling')")
+_FROM_FILE = sa.text("input_file_id IS NOT NULL")
 _QUEUED = sa.text("status = 'queued'")
 _FREE = sa.text("status = 'queued' AND held = 0")
 _UNDISPATCHED = sa.text("status = 'queued' AND dispatched_at IS NULL")
@@ -54,6 +55,13 @@ def upgrade() -> None:
     _make_uploads()
     for column in _batch_columns():
         op.add_column("batches", column)
+    op.create_index(
+        "ix_batches_input_file_id",
+        "batches",
+        ["input_file_id"],
+        sqlite_where=_FROM_FILE,
+        postgresql_where=_FROM_FILE,
+    )
     op.create_index("ix_batches_open", "batches", ["worked_at"], sqlite_where=_OPEN, postgresql_where=_OPEN)
     op.add_column("jobs", sa.Column("held", sa.Integer(), nullable=False, server_default="0"))
     op.drop_index("ix_jobs_available", "jobs")
@@ -77,6 +85,7 @@ def downgrade() -> None:
     _index("ix_jobs_available", ["model", "available_at"], _QUEUED)
     op.drop_column("jobs", "held")
     op.drop_index("ix_batches_open", "batches")
+    op.drop_index("ix_batches_input_file_id", "batches")
     for column in reversed(_batch_columns()):
         op.drop_column("batches", column.name)
     for table in ("upload_parts", "uploads", "loose_blobs", "file_parts", "files"):

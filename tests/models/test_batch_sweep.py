@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, insert, select, text
 
 from models.batch_change import cancel_batch, pause_batch, resume_batch, update_batch
 from models.batch_sweep import sweep_chunk
@@ -16,6 +16,7 @@ from models.tables.batch_job import BatchStatus
 from models.tables.job import Job, JobStatus, Lane
 from tests.models.batch_rows import change_batch, counters_of, lines_of, split_batch
 from tests.models.pipeline import Pipeline
+from tests.models.statements import plan_of, recorded
 
 
 @pytest.fixture
@@ -233,3 +234,22 @@ def test_held_jobs_stand_before_nobody(pipeline: Pipeline) -> None:
     assert pipeline.job(pipeline.accept(depth=10, lane=Lane.BULK)).dispatched_at is None
     pipeline.dispatcher().dispatch()
     assert pipeline.job(pipeline.accept(depth=10, lane=Lane.BULK)).dispatched_at is not None
+
+
+def test_a_sweep_reads_no_line_that_has_ended(pipeline: Pipeline, work: BatchWork) -> None:
+    batch_id = split_batch(pipeline, 1)
+    template = pipeline.jobs()[0]
+    columns = {c.key: getattr(template, c.key) for c in Job.__table__.columns if c.key not in ("id", "line")}
+    ended = [{**columns, "id": f"job_done{i}", "line": i + 1, "status": "succeeded"} for i in range(3000)]
+    with pipeline.database.transaction() as session:
+        session.execute(insert(Job), ended)
+        if not pipeline.database.is_sqlite:
+            # Which keeps its statistics by itself, a little later.
+            session.execute(text("ANALYZE"))
+    pause_batch(pipeline.database, pipeline.project_id, batch_id)
+
+    with recorded(pipeline.database) as statements:
+        sweep_chunk(work, claimed(work))
+
+    (look,) = [one for one in statements if "IN ('queued', 'running')" in one[0]]
+    assert "ix_jobs_unfinished" in plan_of(pipeline.database, *look)

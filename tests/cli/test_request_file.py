@@ -40,7 +40,7 @@ def test_a_compressed_file_is_told_by_its_first_bytes_whatever_its_name(tmp_path
     assert path.exists()
 
 
-@pytest.mark.parametrize("content", [LINES, gzip.compress(LINES)])
+@pytest.mark.parametrize("content", [LINES, gzip.compress(LINES)], ids=["plain", "packed"])
 def test_stdin_is_a_file_that_can_be_read_twice(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     given_on_stdin(monkeypatch, content)
 
@@ -72,6 +72,7 @@ def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
         (gzip.compress(LINES)[:-6] + b"nosums", "CRC check failed"),
         (LINES, "Not a gzipped file"),
     ],
+    ids=["cut", "changed", "plain"],
 )
 def test_a_damaged_archive_is_refused_before_anything_is_done(
     tmp_path: Path, content: bytes, told: str

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 from datetime import timedelta
-from pathlib import Path
-from typing import Any, cast
 
 import pytest
 from flask import Flask
@@ -20,62 +17,12 @@ from models.settings import Settings
 from models.tables.batch_job import BatchJob, BatchStatus
 from models.tables.file import FilePurpose, StoredFile
 from tests.api.client import Client
-
-LINES = b'{"custom_id":"a"}\n{"custom_id":"b"}\n'
-BOUNDARY = "----edge"
+from tests.api.file_sender import BOUNDARY, LINES, blobs, error_of, part, read, send, send_raw, store
 
 
 @pytest.fixture
 def api_settings(api_settings: Settings) -> Settings:
     return api_settings.model_copy(update={"max_file_bytes": 200_000})
-
-
-def send(
-    client: Client, content: bytes = LINES, *, filename: str = "in.jsonl", **fields: str
-) -> TestResponse:
-    data = {"purpose": "batch", **fields, "file": (io.BytesIO(content), filename)}
-    sent = {name: value for name, value in data.items() if value != ""}
-    return client.app.test_client().post("/v1/files", data=sent, headers=client.headers)
-
-
-def store(client: Client, content: bytes = LINES, **more: str) -> dict[str, Any]:
-    """Hand in a file that must be taken."""
-    answer = send(client, content, **more)
-    assert answer.status_code == 200, answer.text
-    return cast(dict[str, Any], answer.get_json())
-
-
-def send_raw(client: Client, body: bytes, **headers: str) -> TestResponse:
-    return client.app.test_client().post(
-        "/v1/files",
-        data=body,
-        headers={
-            **client.headers,
-            "Content-Type": f"multipart/form-data; boundary={BOUNDARY}",
-            **{name.replace("_", "-"): value for name, value in headers.items()},
-        },
-    )
-
-
-def part(disposition: str, value: bytes) -> bytes:
-    return f"--{BOUNDARY}\r\nContent-Disposition: form-data; {disposition}\r\n\r\n".encode() + value + b"\r\n"
-
-
-def blobs(client: Client) -> list[Path]:
-    folder = services(client.app).settings.data_dir / "files"
-    return sorted(folder.iterdir()) if folder.exists() else []
-
-
-def read(client: Client, file_id: str, method: str = "GET", **headers: str) -> TestResponse:
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
-    return client.app.test_client().open(
-        f"/v1/files/{file_id}/content", method=method, headers={**client.headers, **given}
-    )
-
-
-def error_of(answer: TestResponse) -> tuple[int, str, str | None]:
-    error = answer.get_json()["error"]
-    return answer.status_code, error["code"], error["param"]
 
 
 def test_a_file_has_every_field_of_openai(client: Client) -> None:
@@ -309,100 +256,6 @@ def test_what_an_open_batch_reads_stays_for_good(client: Client, app: Flask) -> 
     assert error_of(answer) == (409, "file_in_use", None)
     assert answer.headers["x-should-retry"] == "false"
     assert read(client, file_id).data == LINES
-
-
-def test_content_comes_with_all_that_a_download_needs(client: Client) -> None:
-    file = store(client, filename="a\u00fc%'x.jsonl")
-
-    answer = read(client, file["id"])
-
-    assert (answer.status_code, answer.data) == (200, LINES)
-    assert answer.mimetype == "application/jsonl"
-    assert answer.headers["Content-Length"] == str(len(LINES))
-    assert answer.headers["ETag"] == f'"{file["id"]}"'
-    assert answer.headers["Accept-Ranges"] == "bytes"
-    disposition = answer.headers["Content-Disposition"]
-    assert disposition == """attachment; filename="a__'x.jsonl"; filename*=UTF-8''a%C3%BC%25%27x.jsonl"""
-
-
-def test_head_tells_the_length_and_reads_nothing(client: Client) -> None:
-    file = store(client)
-    for blob in blobs(client):
-        blob.unlink()
-
-    answer = read(client, file["id"], "HEAD")
-
-    assert (answer.status_code, answer.data) == (200, b"")
-    assert answer.headers["Content-Length"] == str(len(LINES))
-
-
-def test_a_blob_that_cannot_be_read_is_told_before_the_head_is_sent(client: Client) -> None:
-    file = store(client)
-    for blob in blobs(client):
-        blob.unlink()
-
-    answer = read(client, file["id"])
-
-    assert error_of(answer) == (503, "file_storage_unavailable", None)
-    assert str(services(client.app).settings.data_dir) not in answer.text
-
-
-@pytest.mark.parametrize(
-    ("asked", "content_range", "content"),
-    [
-        ("bytes=0-3", "bytes 0-3/10", b"0123"),
-        ("bytes=4-", "bytes 4-9/10", b"456789"),
-        ("bytes=-3", "bytes 7-9/10", b"789"),
-        ("bytes=-30", "bytes 0-9/10", b"0123456789"),
-        ("bytes=8-100", "bytes 8-9/10", b"89"),
-        ("bytes=9-9", "bytes 9-9/10", b"9"),
-    ],
-)
-def test_a_range_is_read(client: Client, asked: str, content_range: str, content: bytes) -> None:
-    file = store(client, b"0123456789")
-
-    answer = read(client, file["id"], Range=asked)
-
-    assert (answer.status_code, answer.data) == (206, content)
-    assert answer.headers["Content-Range"] == content_range
-    assert answer.headers["Content-Length"] == str(len(content))
-
-
-@pytest.mark.parametrize("asked", ["bytes=10-", "bytes=10-12", "bytes=-0"])
-def test_a_range_without_a_byte_is_refused(client: Client, asked: str) -> None:
-    file = store(client, b"0123456789")
-
-    answer = read(client, file["id"], Range=asked)
-
-    assert error_of(answer) == (416, "range_not_satisfiable", None)
-    assert answer.headers["Content-Range"] == "bytes */10"
-
-
-@pytest.mark.parametrize("asked", ["bytes=0-1,4-5", "lines=0-1", "bytes=5-3", "nonsense"])
-def test_other_ranges_are_ignored(client: Client, asked: str) -> None:
-    file = store(client, b"0123456789")
-
-    answer = read(client, file["id"], Range=asked)
-
-    assert (answer.status_code, answer.data) == (200, b"0123456789")
-
-
-def test_an_etag_saves_the_download_and_guards_a_range(client: Client) -> None:
-    file = store(client, b"0123456789")
-    etag = f'"{file["id"]}"'
-
-    same = read(client, file["id"], If_None_Match=f'"x", {etag}')
-    other = read(client, file["id"], If_None_Match='"x"')
-    any_one = read(client, file["id"], If_None_Match="*")
-    fresh = read(client, file["id"], Range="bytes=0-1", If_Range=etag)
-    stale = read(client, file["id"], Range="bytes=0-1", If_Range='"x"')
-    weak = read(client, file["id"], Range="bytes=0-1", If_Range=f"W/{etag}")
-    dated = read(client, file["id"], Range="bytes=0-1", If_Range="Wed, 21 Oct 2015 07:28:00 GMT")
-
-    assert (same.status_code, same.data, same.headers["ETag"]) == (304, b"", etag)
-    assert (other.status_code, any_one.status_code) == (200, 304)
-    assert (fresh.status_code, fresh.data) == (206, b"01")
-    assert [answer.status_code for answer in (stale, weak, dated)] == [200, 200, 200]
 
 
 def test_output_files_are_listed_too(client: Client, app: Flask) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.pipeline.__main__ import main
-from models.failpoints import POINT_NAMES
+from models.failpoints import JOB_POINT_NAMES
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("OUT", str(folder))
-        patch.setenv("HEADRACE_FAIL", ",".join(f"{name}:sleep=0" for name in POINT_NAMES))
+        patch.setenv("HEADRACE_FAIL", ",".join(f"{name}:sleep=0" for name in JOB_POINT_NAMES))
         patch.setenv("HEADRACE_ALLOW_FAILPOINTS", "1")
         patch.setenv("HEADRACE_FAIL_DIR", str(folder / "hits"))
         # A list of 20 finds room for 8, and the dispatcher publishes the rest.
@@ -29,7 +29,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", POINT_NAMES)
+@pytest.mark.parametrize("name", JOB_POINT_NAMES)
 def test_every_failpoint_is_on_a_jobs_way(out: Path, name: str) -> None:
     assert (out / "hits" / f"{name}.hits").read_bytes().startswith(b".")
 

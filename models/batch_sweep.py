@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from sqlalchemy import select, text
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models.batch_state import conform, settle
 from models.batch_work import BatchWork, WorkLease
 from models.database import now
+from models.line_jobs import UNFINISHED
 from models.move import cancellation, count_jobs, lock_jobs, move_jobs
 from models.tables.batch_job import BatchJob
 from models.tables.job import FINAL_STATUSES, Job, JobStatus
 
 #: Jobs that are changed by one transaction.
 CHUNK = 1000
-
-#: Written out, as the condition of an index is: a parameter would tell the planner nothing.
-_UNFINISHED = text("jobs.batch_id IS NOT NULL AND jobs.status IN ('queued', 'running')")
 
 
 def sweep_chunk(work: BatchWork, lease: WorkLease, *, chunk: int = CHUNK) -> list[str]:
@@ -48,7 +46,7 @@ def _unfinished(session: Session, batch_id: str, first: int, limit: int) -> dict
     """The next jobs that have not ended, with their lines; a line has one at most."""
     rows = session.execute(
         select(Job.id, Job.line)
-        .where(Job.batch_id == batch_id, Job.line >= first, _UNFINISHED)
+        .where(Job.batch_id == batch_id, Job.line >= first, UNFINISHED)
         .order_by(Job.line)
         .limit(limit)
     )

@@ -31,13 +31,15 @@ def sweep_chunk(work: BatchWork, lease: WorkLease, *, chunk: int = CHUNK) -> lis
         if first is None:
             return []
         lines = _unfinished(session, lease.batch_id, first, chunk)
+    last = max(lines.values()) if len(lines) == chunk else None
     with work.database.transaction() as session:
         jobs = [job for job in lock_jobs(session, lines) if job.status not in FINAL_STATUSES]
         batch = work.locked(session, lease)
-        if batch.sweep_line != first:
+        if batch.sweep_line != first or not _unfinished_ids(session, batch.id, first, last) <= lines.keys():
+            # Changed since, or one of its lines was retried: the next look sees both.
             return []
         running = _apply(session, jobs, batch)
-        batch.sweep_line = max(lines.values()) + 1 if len(lines) == chunk else None
+        batch.sweep_line = last + 1 if last is not None else None
         settle(batch, now(session))
         return running
 
@@ -51,6 +53,12 @@ def _unfinished(session: Session, batch_id: str, first: int, limit: int) -> dict
         .limit(limit)
     )
     return {job_id: line for job_id, line in rows if line is not None}
+
+
+def _unfinished_ids(session: Session, batch_id: str, first: int, last: int | None) -> set[str]:
+    """The jobs of a range of lines that have not ended; without a last line, up to the end."""
+    statement = select(Job.id).where(Job.batch_id == batch_id, Job.line >= first, UNFINISHED)
+    return set(session.scalars(statement if last is None else statement.where(Job.line <= last)))
 
 
 def _apply(session: Session, jobs: Sequence[Job], batch: BatchJob) -> list[str]:

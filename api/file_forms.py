@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.config import JsonDict
 
+from models.batch_order import MAX_KEPT_SECONDS, MIN_KEPT_SECONDS
 from models.errors import Fault, InvalidRequest
 from models.faults import read_faults
 
@@ -31,7 +32,7 @@ class ExpiresAfter(BaseModel):
     """How long a file is kept."""
 
     anchor: Literal["created_at"]
-    seconds: int = Field(ge=3600, le=2592000)
+    seconds: int = Field(ge=MIN_KEPT_SECONDS, le=MAX_KEPT_SECONDS)
 
 
 class FileForm(BaseModel):

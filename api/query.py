@@ -56,7 +56,6 @@ class ResultListQuery(Query):
 
     custom_id: str | None = None
     status: JobStatus | None = None
-
     after: int | None = Field(default=None, ge=0, le=2**31 - 1, description="Last line of the page before.")
     limit: int = Field(default=100, ge=1, le=1000)
 

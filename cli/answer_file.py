@@ -14,8 +14,6 @@ from cli.output_file import is_compressed, open_part
 from models.batch_line import BadLine
 from models.batch_record import answer_record, refusal
 from models.batch_store import BatchLine, BatchStore
-from models.errors import InvalidRequest
-from models.job_error import JobError
 from models.strict_json import dump_json
 
 #: Lines read from the database at a time.
@@ -85,12 +83,10 @@ def answer_error(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _refusal(bad: BadLine, input_sha256: str) -> dict[str, Any]:
     # No job was made of it, so its id is told from what it is: the same in every output of this input.
     record_id = "batch_req_" + hashlib.sha256(f"{input_sha256}:{bad.line}".encode()).hexdigest()[:32]
-    first = InvalidRequest(bad.faults)
-    message = " ".join(fault.message for fault in bad.faults)
     return {
         "id": record_id,
         "custom_id": bad.custom_id,
         "line": bad.line + 1,
-        "response": refusal(record_id, JobError(first.code, message, first.param)),
+        "response": refusal(record_id, bad.error),
         "error": None,
     }

@@ -28,7 +28,7 @@ def wait_for_batch(client: Client, batch_id: str) -> dict[str, Any]:
             try:
                 batch = client.get(f"batches/{batch_id}")
             except (ApiUnreachable, ApiError) as error:
-                if not _may_pass(error) or time.monotonic() - heard_at > PATIENCE_SECONDS:
+                if not error.may_pass or time.monotonic() - heard_at > PATIENCE_SECONDS:
                     raise
             else:
                 heard_at = time.monotonic()
@@ -74,7 +74,3 @@ def _show(progress: Any, batch: Mapping[str, Any]) -> None:
         done = counts["completed"] + counts["failed"]
         left = batch.get("eta_seconds")
         progress.show(Standing(done, counts["failed"], counts["total"], seconds_left=left))
-
-
-def _may_pass(error: ApiUnreachable | ApiError) -> bool:
-    return isinstance(error, ApiUnreachable) or error.may_pass

@@ -40,6 +40,8 @@ class ApiUnreachable(HeadraceError):
     """The API cannot be reached."""
 
     code = "api_unreachable"
+    #: As of an ApiError.
+    may_pass = True
 
 
 class Client:

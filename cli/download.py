@@ -33,7 +33,7 @@ def download(client: Client, file_id: str, sink: BinaryIO) -> int:
                 return received
             except (ApiUnreachable, ApiError) as error:
                 breaks += 1
-                if breaks >= MAX_BREAKS or (isinstance(error, ApiError) and not error.may_pass):
+                if breaks >= MAX_BREAKS or not error.may_pass:
                     raise
                 time.sleep(PAUSE_SECONDS * breaks)
 

@@ -71,7 +71,7 @@ def _send_part(client: Client, path: str, part: BinaryIO) -> str:
             sent = client.upload(f"{path}/parts", {"data": ("part", part)}, {})
             return str(sent["id"])
         except (ApiUnreachable, ApiError) as error:
-            if tries >= _MAX_TRIES or (isinstance(error, ApiError) and not error.may_pass):
+            if tries >= _MAX_TRIES or not error.may_pass:
                 raise
             time.sleep(PAUSE_SECONDS * tries)
             tries += 1

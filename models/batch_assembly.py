@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
-from sqlalchemy import exists, func, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from models.batch_record import batch_record
 from models.batch_state import conclude
@@ -25,6 +25,7 @@ from models.blob_store import BlobWriter
 from models.database import now
 from models.errors import HeadraceError
 from models.file_store import Blob, FileStore
+from models.line_jobs import is_newest
 from models.strict_json import dump_json
 from models.tables.batch_job import BatchJob
 from models.tables.file import StoredFile
@@ -159,11 +160,7 @@ def _begin_anew(
     session: Session, files: FileStore, batch: BatchJob, made: Sequence[StoredFile], at: datetime
 ) -> None:
     """Count a batch's lines once more and write its files from the first one on."""
-    newer = aliased(Job)
-    tried_again = exists().where(
-        newer.batch_id == Job.batch_id, newer.line == Job.line, newer.revision > Job.revision
-    )
-    counted = select(Job.status, func.count()).where(Job.batch_id == batch.id, ~tried_again)
+    counted = select(Job.status, func.count()).where(Job.batch_id == batch.id, is_newest())
     found = {row[0]: row[1] for row in session.execute(counted.group_by(Job.status))}
     if sum(found.values()) != batch.total or found.keys() - FINAL_STATUSES:
         raise ResultsMissing(f"The batch has {batch.total} lines, and its jobs are {found}.")

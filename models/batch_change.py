@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from models.batch_state import end
 from models.database import Database, now
 from models.errors import BatchAlreadyFinished, BatchNotFound
 from models.tables.batch_job import BatchJob, BatchStatus
@@ -27,9 +28,9 @@ def cancel_batch(database: Database, project_id: str, batch_id: str) -> None:
         if batch.status in (BatchStatus.CANCELLING, BatchStatus.CANCELLED):
             return
         _require(batch, (*_CHANGEABLE, BatchStatus.FINALIZING), verb="cancel")
-        batch.cancelling_at = now(session)
+        batch.cancelling_at = at = now(session)
         if batch.status == BatchStatus.VALIDATING:
-            batch.status, batch.cancelled_at = BatchStatus.CANCELLED, batch.cancelling_at
+            end(batch, BatchStatus.CANCELLED, at)
             return
         batch.retry_line = batch.paused_at = None
         if batch.status == BatchStatus.IN_PROGRESS:

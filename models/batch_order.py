@@ -16,9 +16,9 @@ from models.moment import Moment, moment_after
 from models.request import ENDPOINTS
 from models.validation import Metadata
 
-#: How long output files may be kept at least and at most; OpenAI's limits.
-_MIN_OUTPUT_SECONDS = 3600
-_MAX_OUTPUT_SECONDS = 30 * 86400
+#: How long a client may have a file kept, at least and at most; OpenAI's limits.
+MIN_KEPT_SECONDS = 3600
+MAX_KEPT_SECONDS = 30 * 86400
 
 _LaneName = Literal["interactive", "standard", "bulk"]
 
@@ -31,7 +31,7 @@ class OutputExpiry(_Asked):
     """How long the files that a batch writes are kept."""
 
     anchor: Literal["created_at"] = Field(description="From when the file is made.")
-    seconds: Annotated[int, Field(ge=_MIN_OUTPUT_SECONDS, le=_MAX_OUTPUT_SECONDS)]
+    seconds: Annotated[int, Field(ge=MIN_KEPT_SECONDS, le=MAX_KEPT_SECONDS)]
 
 
 class BatchOrder(_Asked):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, exists, insert, or_, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session
 
 from models.batch_change import lock_batch
 from models.batch_state import conform, reopen, settle
@@ -15,6 +15,7 @@ from models.batch_work import BatchWork, WorkLease
 from models.completion_window import read_window
 from models.database import Database, now
 from models.errors import BatchNotRetryable
+from models.line_jobs import is_newest
 from models.move import count_jobs, lock_jobs
 from models.retry import RETRYABLE_STATUSES, successor
 from models.strict_json import dump_json
@@ -101,14 +102,10 @@ def _next_page(session: Session, batch: BatchJob, limit: int) -> _Page | None:
 
 
 def _may_be_retried(batch_id: str, statuses: Collection[str]) -> tuple[ColumnElement[bool], ...]:
-    newer = aliased(Job)
-    is_newest = ~exists().where(
-        newer.batch_id == Job.batch_id, newer.line == Job.line, newer.revision > Job.revision
-    )
     # What was refused before it was tried, or whose request is lost, could only fail again.
     was_valid = or_(Job.status != JobStatus.FAILED, Job.started_at.is_not(None))
     has_request = exists().where(JobRequest.job_id == Job.id)
-    return (Job.batch_id == batch_id, Job.status.in_(list(statuses)), is_newest, was_valid, has_request)
+    return (Job.batch_id == batch_id, Job.status.in_(list(statuses)), is_newest(), was_valid, has_request)
 
 
 def _ask_again(session: Session, batch: BatchJob, jobs: Sequence[Job]) -> None:

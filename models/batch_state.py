@@ -53,7 +53,7 @@ def settle(batch: BatchJob, at: datetime) -> None:
     if waits or batch.num_finished < batch.total or batch.assembly_line is not None:
         return
     if batch.input_file_id is None:
-        _end(batch, BatchStatus.CANCELLED if batch.cancelling_at is not None else BatchStatus.COMPLETED, at)
+        end(batch, BatchStatus.CANCELLED if batch.cancelling_at is not None else BatchStatus.COMPLETED, at)
         return
     batch.finalizing_at = at
     batch.assembly_line = 0
@@ -62,13 +62,21 @@ def settle(batch: BatchJob, at: datetime) -> None:
 
 
 def conclude(batch: BatchJob, at: datetime) -> None:
-    """End a batch whose files are written; expired if its window closed before any of its lines ended."""
+    """End a batch whose files are written; it is expired if its window closed before all lines had ended."""
     batch.assembly_line = None
     batch.output_version += 1
     if batch.cancelling_at is not None:
-        _end(batch, BatchStatus.CANCELLED, at)
+        end(batch, BatchStatus.CANCELLED, at)
     else:
-        _end(batch, BatchStatus.EXPIRED if batch.expired else BatchStatus.COMPLETED, at)
+        end(batch, BatchStatus.EXPIRED if batch.expired else BatchStatus.COMPLETED, at)
+
+
+def end(batch: BatchJob, status: BatchStatus, at: datetime) -> None:
+    """Let a batch be over, with a status that is final."""
+    batch.status = status
+    setattr(batch, f"{status.value}_at", at)
+    # Whoever worked on it has nothing to do any more; a retry need not wait for them.
+    batch.work_until = None
 
 
 def reopen(batch: BatchJob, at: datetime) -> None:
@@ -106,10 +114,3 @@ def _may_begin(batch: BatchJob, at: datetime) -> bool:
     times = (batch.available_at, batch.expires_at)
     due = batch.available_at is None or any(time is not None and time <= at for time in times)
     return due or batch.cancelling_at is not None
-
-
-def _end(batch: BatchJob, status: BatchStatus, at: datetime) -> None:
-    batch.status = status
-    setattr(batch, f"{status.value}_at", at)
-    # Whoever worked on it has nothing to do any more; a retry need not wait for them.
-    batch.work_until = None

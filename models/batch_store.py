@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, TextClause, exists, select, text
+from sqlalchemy import ColumnElement, TextClause, select
 from sqlalchemy.orm import Session, aliased
 
 from models.database import Database, now
 from models.errors import BatchNotFound
+from models.line_jobs import UNFINISHED, is_newest
 from models.tables.batch_job import BatchJob
 from models.tables.job import LEGAL_TRANSITIONS, Job, JobResult, JobStatus
 
@@ -31,9 +32,6 @@ class LineFilter:
 
 
 _ANY = LineFilter()
-
-#: Written out, as the condition of their index is: a parameter would tell the planner nothing.
-_UNFINISHED = text("jobs.batch_id IS NOT NULL AND jobs.status IN ('queued', 'running')")
 
 
 class BatchStore:
@@ -67,7 +65,7 @@ class BatchStore:
 
     def first_waiting(self, batch: BatchJob) -> tuple[Job | None, datetime]:
         """Return the queued job of a batch's first line that has one; and the database's time."""
-        statement = select(Job).where(Job.batch_id == batch.id, _UNFINISHED, Job.status == JobStatus.QUEUED)
+        statement = select(Job).where(Job.batch_id == batch.id, UNFINISHED, Job.status == JobStatus.QUEUED)
         with self._database.reading() as session:
             return session.scalar(statement.order_by(Job.line).limit(1)), now(session)
 
@@ -75,7 +73,7 @@ class BatchStore:
         """Return the line up to which all have ended; None: not even the first. Raises BatchNotFound."""
         with self._database.reading() as session:
             batch = _require(session, project_id, batch_id)
-            unfinished = select(Job.line).where(Job.batch_id == batch.id, _UNFINISHED)
+            unfinished = select(Job.line).where(Job.batch_id == batch.id, UNFINISHED)
             first = session.scalar(unfinished.order_by(Job.line).limit(1))
         # Neither has a line ended that is no job yet, nor one that may be tried again.
         ends = (first, batch.split_line, batch.retry_line, batch.total)
@@ -117,11 +115,7 @@ def _require(session: Session, project_id: str, batch_id: str) -> BatchJob:
 
 
 def _conditions(batch_id: str, chosen: LineFilter) -> list[ColumnElement[bool] | TextClause]:
-    newer = aliased(Job)
-    tried_again = exists().where(
-        newer.batch_id == Job.batch_id, newer.line == Job.line, newer.revision > Job.revision
-    )
-    conditions: list[ColumnElement[bool] | TextClause] = [~tried_again]
+    conditions: list[ColumnElement[bool] | TextClause] = [is_newest()]
     if chosen.custom_id is None:
         conditions.append(Job.batch_id == batch_id)
     else:
@@ -132,5 +126,5 @@ def _conditions(batch_id: str, chosen: LineFilter) -> list[ColumnElement[bool] |
     if chosen.status is not None:
         conditions.append(Job.status == chosen.status)
     if chosen.status in LEGAL_TRANSITIONS:
-        conditions.append(_UNFINISHED)
+        conditions.append(UNFINISHED)
     return conditions

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from sqlalchemy import select, text
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from models.batch_state import conform, settle
 from models.batch_work import BatchWork, WorkLease
 from models.database import now
+from models.line_jobs import UNFINISHED
 from models.move import cancellation, count_jobs, lock_jobs, move_jobs
 from models.tables.batch_job import BatchJob
 from models.tables.job import FINAL_STATUSES, Job, JobStatus
 
 #: Jobs that are changed by one transaction.
 CHUNK = 1000
-
-#: Written out, as the condition of an index is: a parameter would tell the planner nothing.
-_UNFINISHED = text("jobs.batch_id IS NOT NULL AND jobs.status IN ('queued', 'running')")
 
 
 def sweep_chunk(work: BatchWork, lease: WorkLease, *, chunk: int = CHUNK) -> list[str]:
@@ -33,13 +31,15 @@ def sweep_chunk(work: BatchWork, lease: WorkLease, *, chunk: int = CHUNK) -> lis
         if first is None:
             return []
         lines = _unfinished(session, lease.batch_id, first, chunk)
+    last = max(lines.values()) if len(lines) == chunk else None
     with work.database.transaction() as session:
         jobs = [job for job in lock_jobs(session, lines) if job.status not in FINAL_STATUSES]
         batch = work.locked(session, lease)
-        if batch.sweep_line != first:
+        if batch.sweep_line != first or not _unfinished_ids(session, batch.id, first, last) <= lines.keys():
+            # Changed since, or one of its lines was retried: the next look sees both.
             return []
         running = _apply(session, jobs, batch)
-        batch.sweep_line = max(lines.values()) + 1 if len(lines) == chunk else None
+        batch.sweep_line = last + 1 if last is not None else None
         settle(batch, now(session))
         return running
 
@@ -48,11 +48,17 @@ def _unfinished(session: Session, batch_id: str, first: int, limit: int) -> dict
     """The next jobs that have not ended, with their lines; a line has one at most."""
     rows = session.execute(
         select(Job.id, Job.line)
-        .where(Job.batch_id == batch_id, Job.line >= first, _UNFINISHED)
+        .where(Job.batch_id == batch_id, Job.line >= first, UNFINISHED)
         .order_by(Job.line)
         .limit(limit)
     )
     return {job_id: line for job_id, line in rows if line is not None}
+
+
+def _unfinished_ids(session: Session, batch_id: str, first: int, last: int | None) -> set[str]:
+    """The jobs of a range of lines that have not ended; without a last line, up to the end."""
+    statement = select(Job.id).where(Job.batch_id == batch_id, Job.line >= first, UNFINISHED)
+    return set(session.scalars(statement if last is None else statement.where(Job.line <= last)))
 
 
 def _apply(session: Session, jobs: Sequence[Job], batch: BatchJob) -> list[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from datetime import datetime
 
 import structlog
 
 from models.batch_findings import BatchFindings, errors_text
 from models.batch_input import BatchInput, InputLost
 from models.batch_line import LineReader
+from models.batch_state import end
 from models.batch_work import BatchWork, WorkLease
 from models.database import now
 from models.errors import Fault
@@ -93,9 +93,9 @@ class BatchValidation:
             if batch.validate_only:
                 batch.report_text = findings.report_text(tokens_per_second=tokens_per_second)
             if findings.is_fatal:
-                _end(batch, BatchStatus.FAILED, at)
+                end(batch, BatchStatus.FAILED, at)
             elif batch.validate_only:
-                _end(batch, BatchStatus.COMPLETED, at)
+                end(batch, BatchStatus.COMPLETED, at)
             else:
                 batch.status, batch.in_progress_at = BatchStatus.IN_PROGRESS, at
                 batch.total = findings.num_lines
@@ -115,9 +115,4 @@ def fail_unread(work: BatchWork, lease: WorkLease, fault: Fault) -> None:
     with work.database.transaction() as session:
         batch = work.locked(session, lease)
         batch.errors_text = errors_text([fault])
-        _end(batch, BatchStatus.FAILED, now(session))
-
-
-def _end(batch: BatchJob, status: BatchStatus, at: datetime) -> None:
-    batch.status = status
-    setattr(batch, f"{status.value}_at", at)
+        end(batch, BatchStatus.FAILED, now(session))

@@ -42,8 +42,8 @@ def add_file(
     """Make a file of blobs, in their order. Lines may cross from one into the next, so they are given."""
     at = now(session)
     file = begin_file(session, project_id, purpose=purpose, filename=filename, at=at)
-    for blob in parts:
-        append_part(session, file, blob)
+    session.add_all([_part(file, number, blob) for number, blob in enumerate(parts)])
+    file.num_bytes = sum(blob.num_bytes for blob in parts)
     file.num_lines = num_lines
     file.ready_at = at
     if expires_after_seconds is not None:
@@ -73,15 +73,13 @@ def append_part(session: Session, file: StoredFile, blob: Blob) -> None:
     """Let a file that nobody sees yet go on with a blob. Only one at a time may do so with a file."""
     row = session.get_one(StoredFile, file.id)
     last = select(func.coalesce(func.max(FilePart.number), -1)).where(FilePart.file_id == row.id)
-    session.add(
-        FilePart(
-            file_id=row.id,
-            number=session.scalars(last).one() + 1,
-            blob=blob.name,
-            num_bytes=blob.num_bytes,
-            sha256=blob.sha256,
-        )
-    )
+    session.add(_part(row, session.scalars(last).one() + 1, blob))
     row.num_bytes += blob.num_bytes
     row.num_lines += blob.num_lines
     session.flush()
+
+
+def _part(file: StoredFile, number: int, blob: Blob) -> FilePart:
+    return FilePart(
+        file_id=file.id, number=number, blob=blob.name, num_bytes=blob.num_bytes, sha256=blob.sha256
+    )

@@ -18,8 +18,8 @@ from models.tables.job import Job, JobRequest, JobStatus
 #: What a retry may begin from.
 RETRYABLE_STATUSES = (JobStatus.FAILED, JobStatus.EXPIRED, JobStatus.CANCELLED)
 
-#: Batches that still, or again, compute.
-_OPEN = (BatchStatus.IN_PROGRESS, BatchStatus.COMPLETED, BatchStatus.EXPIRED, BatchStatus.CANCELLED)
+#: Batches that compute, or can do so again.
+_MAY_GO_ON = (BatchStatus.IN_PROGRESS, BatchStatus.COMPLETED, BatchStatus.EXPIRED, BatchStatus.CANCELLED)
 
 
 def retry_job(database: Database, project_id: str, job_id: str) -> str:
@@ -108,7 +108,7 @@ def _take_over(session: Session, job: Job, new: Job) -> None:
         .with_for_update()
         .execution_options(populate_existing=True)
     ).one()
-    if batch.status not in _OPEN:
+    if batch.status not in _MAY_GO_ON:
         raise JobNotRetryable(f"The batch of this job is {batch.status}.")
     batch.count(JobStatus(job.status), -1)
     batch.count(JobStatus.QUEUED, 1)

@@ -99,8 +99,8 @@ class UploadStore:
             if upload.file_id is None:
                 _check_pending(session, upload)
                 parts = _choose(session, upload, part_ids)
-            else:
-                return upload, self._files.find(project_id, upload.file_id)
+        if upload.file_id is not None:
+            return upload, self._files.find(project_id, upload.file_id)
         num_lines = self._inspect(parts, md5)
         with self._database.transaction() as session:
             upload = _require(session, project_id, upload_id, lock=True)

@@ -36,7 +36,7 @@ def faults_of_results(api: Api, batch: dict[str, Any], texts: Sequence[str]) -> 
         *_faults_of_order(errors, "error"),
         *_faults_of_lines([*output, *errors], len(texts)),
         *(fault for record in output for fault in _faults_of_answer(record, texts)),
-        *(fault for record in errors for fault in _faults_of_error(record, texts)),
+        *(fault for record in errors for fault in _faults_of_error(record, texts, batch["status"])),
     ]
 
 
@@ -83,13 +83,14 @@ def _faults_of_answer(record: dict[str, Any], texts: Sequence[str]) -> Iterator[
         yield f"line {record['line']} was asked {text!r} and got another's answer"
 
 
-def _faults_of_error(record: dict[str, Any], texts: Sequence[str]) -> Iterator[str]:
+def _faults_of_error(record: dict[str, Any], texts: Sequence[str], status: str) -> Iterator[str]:
     response, error = record["response"], record["error"]
     if (response is None) == (error is None):
         yield f"line {record['line']} is in the error file with {response} and {error}"
     elif response is not None and response["status_code"] == 200:
         yield f"line {record['line']} is in the error file with an answer"
     is_refused = response is not None and response["status_code"] == 400
-    never_began = error is not None and error["code"] in ("batch_cancelled", "batch_expired")
-    if not texts[record["line"] - 1] and not is_refused and not never_began:
-        yield f"line {record['line']} is faulty, and ended as {record}"
+    never_began = error is not None and error["code"] == f"batch_{status}"
+    is_faulty = not texts[record["line"] - 1]
+    if not never_began and not (is_faulty and is_refused):
+        yield f"line {record['line']}, {'faulty' if is_faulty else 'valid'}, of a {status} batch is {record}"

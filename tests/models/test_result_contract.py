@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -142,9 +143,7 @@ def test_files_have_names_and_an_end(pipeline: Pipeline, files: FileStore) -> No
         "_output_v2.jsonl",
         "_error_v2.jsonl",
     ]
-    assert {(file.expires_at - file.created_at).total_seconds() for file in found if file.expires_at} == {
-        3600
-    }
+    assert [file.expires_at for file in found] == [file.created_at + timedelta(hours=1) for file in found]
     assert second.output_version == 2
 
 

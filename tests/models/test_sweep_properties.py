@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy.orm import Session
 
+from models import batch_sweep
 from models.batch_change import cancel_batch, pause_batch, resume_batch, update_batch
 from models.batch_sweep import sweep_chunk
 from models.batch_work import BatchWork
@@ -17,6 +19,7 @@ from models.errors import BatchAlreadyFinished
 from models.file_store import FileStore
 from models.lease import ClaimedJob
 from models.rescue import give_back
+from models.retry import retry_job
 from models.tables.job import JobStatus, Lane
 from tests.examples import examples
 from tests.models.batch_hands import Crash, crashing, run_out, work_all
@@ -105,3 +108,32 @@ def test_the_last_word_reaches_every_job(
     assert waiting or batch.status in ("completed", "cancelled")
     queued = [job.id for job in waiting if job.status == JobStatus.QUEUED]
     assert not (held and queued) or pipeline.claim(*queued) == []
+
+
+def test_a_line_that_is_retried_between_two_changes_is_swept_too(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both begin the sweep at the first line, so that it does not show that there were two."""
+    batch_id = split_batch(pipeline, 3)
+    failed = lines_of(pipeline, batch_id)[0].id
+    error = '{"code":"engine_error","message":"m","param":null}'
+    pipeline.publish(*pipeline.claim(failed), status=JobStatus.FAILED, body=None, error=error)
+    update_batch(pipeline.database, pipeline.project_id, batch_id, lane=Lane.STANDARD)
+    look = batch_sweep._unfinished
+
+    def look_and_be_late(session: Session, batch_id: str, first: int, limit: int) -> dict[str, int]:
+        found = look(session, batch_id, first, limit)
+        monkeypatch.setattr(batch_sweep, "_unfinished", look)
+        retry_job(pipeline.database, pipeline.project_id, failed)
+        pause_batch(pipeline.database, pipeline.project_id, batch_id)
+        return found
+
+    monkeypatch.setattr(batch_sweep, "_unfinished", look_and_be_late)
+    work = BatchWork(pipeline.database)
+    lease = work.claim()
+    assert lease is not None
+    while pipeline.batch(batch_id).sweep_line is not None:
+        sweep_chunk(work, lease)
+
+    assert [(job.revision, job.held) for job in lines_of(pipeline, batch_id)] == [(1, 1), (0, 1), (0, 1)]
+    assert pipeline.counted() == pipeline.recounted()

@@ -13,6 +13,7 @@ from models.errors import FileNotFound, InvalidRequest, UploadNotFound, UploadNo
 from models.file_store import Blob, FileStore
 from models.tables.file import LooseBlob, Upload, UploadPart
 from models.upload_store import UploadStore
+from tests.models.statements import recorded
 
 
 @pytest.fixture
@@ -94,6 +95,20 @@ def test_parts_that_are_not_named_are_dropped(
     assert b"".join(files.read(file)) == b"ye"
     with database.reading() as session:
         assert len(session.scalars(select(LooseBlob)).all()) == 1
+
+
+def test_many_parts_become_a_file_by_as_few_statements(
+    database: Database, uploads: UploadStore, files: FileStore, project_id: str
+) -> None:
+    def num_statements(num_parts: int) -> int:
+        upload_id = begin(uploads, project_id, num_parts)
+        part_ids = [add(uploads, files, project_id, upload_id, b"x") for _ in range(num_parts)]
+        with recorded(database) as statements:
+            _, file = uploads.complete(project_id, upload_id, part_ids, md5=None)
+        assert b"".join(files.read(file)) == b"x" * num_parts
+        return len(statements)
+
+    assert num_statements(20) == num_statements(2)
 
 
 def test_an_upload_may_be_empty(uploads: UploadStore, files: FileStore, project_id: str) -> None:

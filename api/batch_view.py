@@ -26,6 +26,8 @@ from models.tables.batch_job import BatchJob, BatchStatus
 from models.tables.job import JobStatus, Lane
 
 _UNKNOWN = BatchOutlook()
+#: Faults of a batch that a list tells; the batch itself tells all.
+_MAX_LISTED_ERRORS = 10
 
 
 def view_batch(batch: BatchJob, outlook: BatchOutlook = _UNKNOWN) -> BatchReply:
@@ -59,13 +61,20 @@ def view_batch(batch: BatchJob, outlook: BatchOutlook = _UNKNOWN) -> BatchReply:
 
 def view_batches(batches: Sequence[BatchJob], *, has_more: bool) -> BatchPage:
     """Return a page of a project's batches."""
-    data = [view_batch(batch) for batch in batches]
+    data = [_with_few_errors(view_batch(batch)) for batch in batches]
     return BatchPage(
         data=data,
         first_id=data[0].id if data else None,
         last_id=data[-1].id if data else None,
         has_more=has_more,
     )
+
+
+def _with_few_errors(batch: BatchReply) -> BatchReply:
+    """Leave out all but the first faults: a file may have thousands, and a page a hundred files."""
+    if batch.errors is None or len(batch.errors.data) <= _MAX_LISTED_ERRORS:
+        return batch
+    return batch.model_copy(update={"errors": BatchFaults(data=batch.errors.data[:_MAX_LISTED_ERRORS])})
 
 
 def view_results(lines: Sequence[BatchLine], *, has_more: bool) -> ResultPage:

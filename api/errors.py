@@ -92,6 +92,9 @@ _STATUSES: Mapping[type[HeadraceError], HTTPStatus] = {
     ServiceUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
+#: Most faults of a request that are told; the message says how many there are.
+_MAX_DETAILS = 1000
+
 _HEADERS: Mapping[HTTPStatus, Mapping[str, str]] = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'Bearer realm="headrace"'},
     # The openai SDK repeats a 409 unless it is told that this one is for good.
@@ -116,8 +119,10 @@ def _answer_ours(error: HeadraceError) -> Response:
     details = None
     param = error.param if isinstance(error, RequestError) else None
     if isinstance(error, InvalidRequest):
+        # A body may be wrong in a hundred thousand places.
         details = [
-            FaultBody(code=f.code, message=f.message, param=f.param, line=f.line) for f in error.faults
+            FaultBody(code=f.code, message=f.message, param=f.param, line=f.line)
+            for f in error.faults[:_MAX_DETAILS]
         ]
     # What a database or Redis says of itself is for the log.
     message = type(error)().message if isinstance(error, ServiceUnavailable) else error.message

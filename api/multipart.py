@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from flask import request
+from gunicorn.http.errors import ParseException
 from werkzeug.sansio.multipart import Data, Epilogue, Event, Field, File, MultipartDecoder, NeedData
 
 from api.body import require_plain_body
@@ -129,7 +130,8 @@ def _pieces() -> Iterator[bytes | None]:
     while True:
         try:
             piece = request.stream.read(_READ_BYTES)
-        except OSError as error:
+        except (OSError, ParseException) as error:
+            # The second: its chunks cannot be told apart.
             raise _cut_short() from error
         if not piece:
             break

@@ -11,8 +11,9 @@ from models.errors import Fault
 from models.strict_json import dump_json
 from models.validation import JobDraft
 
-#: Most faults that are told; of all others only how many there are.
+#: Most faults that are told, and most characters of all of them; of the others only how many there are.
 MAX_FAULTS = 10_000
+_MAX_TOLD_CHARACTERS = 2 * 10**6
 #: Of a fault's message and param, which may quote what the file holds.
 _MAX_CHARACTERS = 600
 
@@ -32,6 +33,7 @@ class BatchFindings:
     _of_file: list[Fault] = field(default_factory=list)
     _of_lines: list[Fault] = field(default_factory=list)
     _num_untold: int = 0
+    _num_characters: int = 0
 
     def add(self, found: JobDraft | BadLine) -> None:
         """Take the next line."""
@@ -79,7 +81,8 @@ class BatchFindings:
         return dump_json(report)
 
     def _tell(self, fault: Fault) -> None:
-        if len(self._of_lines) < MAX_FAULTS:
+        self._num_characters += len(dump_json(_entry(fault)))
+        if len(self._of_lines) < MAX_FAULTS and self._num_characters <= _MAX_TOLD_CHARACTERS:
             self._of_lines.append(fault)
         else:
             self._num_untold += 1

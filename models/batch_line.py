@@ -110,7 +110,8 @@ class LineReader:
         return Fault("invalid_json_line", fault.message.replace("The body", "The line", 1))
 
     def _envelope_faults(self, value: dict[str, Any]) -> Iterator[Fault]:
-        for name in sorted(value.keys() - _FIELDS):
+        for field in sorted(value.keys() - _FIELDS):
+            name = shortened(field, _MAX_SHOWN_CHARACTERS)
             yield Fault("unsupported_parameter", f"{name} is not supported here.", name)
         for name in sorted(_FIELDS - value.keys()):
             yield Fault("missing_required_parameter", f"{name} is required.", name)
@@ -141,7 +142,7 @@ class LineReader:
             message = f"custom_id must be a string of 1 to {_MAX_CUSTOM_ID_CHARACTERS} characters."
             yield Fault("invalid_value", message, "custom_id")
         elif self._seen is not None and not self._seen.add(custom_id):
-            message = f"custom_id {custom_id!r} is used by an earlier line."
+            message = f"custom_id {_shown(custom_id)} is used by an earlier line."
             yield Fault("duplicate_custom_id", message, "custom_id")
 
     def _model_faults(self, content: dict[str, Any]) -> Iterator[Fault]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from models.batch_line import shortened
 from models.completion_window import CompletionWindow, read_window
 from models.errors import Fault, InvalidRequest
 from models.faults import read_faults
@@ -148,7 +149,7 @@ def _read(shape: type[_A], value: Any) -> _A:
 
 
 def _unknown(endpoint: str) -> str:
-    message = f"Unknown endpoint {endpoint!r}; known: {', '.join(ENDPOINTS)}."
+    message = f"Unknown endpoint {shortened(repr(endpoint), 100)}; known: {', '.join(ENDPOINTS)}."
     return message + " The leading slash is missing." if f"/{endpoint}" in ENDPOINTS else message
 
 

@@ -82,12 +82,12 @@ def end(batch: BatchJob, status: BatchStatus, at: datetime) -> None:
 def reopen(batch: BatchJob, at: datetime) -> None:
     """Let a batch that is over go on, for lines that are tried again.
 
-    It is as if newly begun: not paused, and a window that has passed begins anew, for as long as it was.
+    It is as if newly begun, now: neither paused nor put off, and a window that has passed begins anew, for as
+    long as it was.
     """
     batch.status = BatchStatus.IN_PROGRESS
-    names = ("finalizing_at", "completed_at", "expired_at", "cancelling_at", "cancelled_at", "paused_at")
-    for name in names:
-        setattr(batch, name, None)
+    for name in ("finalizing", "completed", "expired", "cancelling", "cancelled", "paused", "available"):
+        setattr(batch, f"{name}_at", None)
     if batch.expires_at is not None and batch.expires_at <= at:
         window = batch.completion_window
         batch.expires_at = at + read_window(window) if window is not None else None

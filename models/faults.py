@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from pydantic import ValidationError
@@ -17,8 +18,17 @@ def read_faults(error: ValidationError, prefix: str = "") -> Sequence[Fault]:
         param = prefix + _path(found)
         if param not in faults or faults[param].code == "invalid_type":
             faults[param] = Fault(_code(found), _message(found, param), param)
-    shallow = {param for param in faults for other in faults if other.startswith((param + ".", param + "["))}
-    return [fault for param, fault in faults.items() if param not in shallow]
+    params = sorted(faults)
+    return [fault for param, fault in faults.items() if not _has_deeper(param, params)]
+
+
+def _has_deeper(param: str, params: Sequence[str]) -> bool:
+    """Whether any of these sorted params lies inside this one; there may be as many as a body has fields."""
+    for beginning in (f"{param}.", f"{param}["):
+        place = bisect_left(params, beginning)
+        if place < len(params) and params[place].startswith(beginning):
+            return True
+    return False
 
 
 def _path(found: ErrorDetails) -> str:

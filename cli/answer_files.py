@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.batch_text import fault_lines
 from cli.client import Client
 from cli.download import download
 from cli.output_file import OutputFile
@@ -57,7 +58,12 @@ class AnswerFiles:
         return any(file is not None and file.is_stdout for file in (self.output, self.errors))
 
     def fetch(self, client: Client, batch: Mapping[str, Any]) -> None:
-        """Fetch what is wanted; a file that the batch does not have, as it would have no line, is empty."""
+        """Fetch what is wanted; a file that the batch does not have, as it would have no line, is empty.
+
+        Of a batch that was refused nothing is written, so that the corrected one finds no file in its way.
+        """
+        if batch["status"] == "failed":
+            return
         for target, file_id in (
             (self.output, batch["output_file_id"]),
             (self.errors, batch["error_file_id"]),
@@ -76,3 +82,5 @@ class AnswerFiles:
         if counts["failed"] and self.errors is None:
             said += f"; why: headrace batch download {batch['id']} --errors FILE"
         typer.echo(f"headrace: {said}", err=True)
+        for line in fault_lines(batch):
+            typer.echo(line, err=True)

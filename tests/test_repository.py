@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from models.batch_line import LineReader
 from models.settings import PREFIX, Settings
+from models.validation import JobDraft
 
 _ROOT = Path(__file__).parent.parent
 
@@ -42,3 +44,11 @@ def test_architecture_names_only_files_that_exist() -> None:
 
     assert named
     assert not [path for path in named if not (_ROOT / path).exists()]
+
+
+def test_the_example_of_a_batch_is_one() -> None:
+    reader = LineReader(Settings(_env_file=None), endpoint="/v1/chat/completions")
+    lines = (_ROOT / "examples" / "batch.jsonl").read_bytes().splitlines()
+
+    assert len(lines) == 30
+    assert all(isinstance(reader.read(line, raw), JobDraft) for line, raw in enumerate(lines))

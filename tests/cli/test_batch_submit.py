@@ -132,3 +132,16 @@ def test_a_file_that_is_not_accepted_is_a_failed_batch(api: FakeApi, run_batch: 
     assert code == 1
     assert "line 11: duplicate_custom_id: It is used by line 1." in out
     assert out.rstrip().endswith("and 2 more")
+
+
+def test_a_file_that_is_not_accepted_says_why_and_leaves_no_file_in_the_way(
+    api: FakeApi, run_batch: Run, source: Path, tmp_path: Path
+) -> None:
+    fault = {"code": "url_mismatch", "message": "Elsewhere.", "param": "url", "line": 2}
+    api.looks = [batch_object("failed", errors={"data": [fault]})]
+
+    code, _, err = run_batch("submit", str(source), "-o", "out.jsonl")
+
+    assert code == 1
+    assert "line 2: url_mismatch: Elsewhere." in err
+    assert not (tmp_path / "out.jsonl").exists()

@@ -108,3 +108,15 @@ def test_the_report_sums_up_what_valid_lines_would_cost() -> None:
         "seconds_estimate": 4.4,
     }
     assert json.loads(findings.report_text(tokens_per_second=None))["seconds_estimate"] is None
+
+
+def test_faults_that_quote_much_are_told_up_to_two_million_characters() -> None:
+    findings = BatchFindings()
+
+    long = (Fault("invalid_value", "x" * 600, "custom_id"),)
+    for line in range(9_000):
+        findings.add(BadLine(line, None, long, long))
+
+    text = findings.errors_text() or ""
+    assert 1_900_000 < len(text) < 2_100_000
+    assert "more faults were found" in text

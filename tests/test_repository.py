@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from models.batch_line import LineReader
@@ -46,8 +47,8 @@ def test_architecture_names_only_files_that_exist() -> None:
     assert not [path for path in named if not (_ROOT / path).exists()]
 
 
-def test_the_example_of_a_batch_is_one() -> None:
-    reader = LineReader(Settings(_env_file=None), endpoint="/v1/chat/completions")
+def test_the_example_of_a_batch_is_one(settings: Callable[..., Settings]) -> None:
+    reader = LineReader(settings(), endpoint="/v1/chat/completions")
     lines = (_ROOT / "examples" / "batch.jsonl").read_bytes().splitlines()
 
     assert len(lines) == 30

@@ -214,8 +214,15 @@ def test_a_chunked_form_is_taken_if_it_is_whole(served: Served, files_settings: 
         [chunk(FORM)],
         [chunk(FORM)[:-20]],
         [chunk(FORM + END)],
+        [b"zz\r\nabc\r\n0\r\n\r\n"],
     ],
-    ids=["no last boundary", "no last chunk", "half a chunk", "no last chunk but the last boundary"],
+    ids=[
+        "no last boundary",
+        "no last chunk",
+        "half a chunk",
+        "no last chunk but the last boundary",
+        "no length of a chunk",
+    ],
 )
 def test_a_chunked_form_that_is_cut_short_leaves_no_blob(
     served: Served, files_settings: Settings, pieces: list[bytes]

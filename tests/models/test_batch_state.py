@@ -100,13 +100,20 @@ def test_how_a_batch_is_over(values: dict[str, Any], status: BatchStatus) -> Non
 def test_a_batch_that_is_opened_again_is_as_if_newly_begun(
     expires_at: datetime | None, window: str | None, renewed: datetime | None
 ) -> None:
-    values = {"expires_at": expires_at, "completion_window": window, "paused_at": EARLIER}
+    values = {
+        "expires_at": expires_at,
+        "completion_window": window,
+        "paused_at": EARLIER,
+        "available_at": LATER,
+    }
     again = batch(status=BatchStatus.CANCELLED, cancelling_at=EARLIER, cancelled_at=EARLIER, **values)
 
     reopen(again, AT)
 
     assert again.status == BatchStatus.IN_PROGRESS
     assert (again.cancelling_at, again.cancelled_at, again.paused_at) == (None, None, None)
+    # Who asks for it again wants it now.
+    assert again.available_at is None
     assert again.expires_at == renewed
 
 
